@@ -31,6 +31,7 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import (
 from bench.figures import Figure
 from bench.java_assignors import NAME as JAVA
 from bench.java_assignors import JavaAssignors, java_assignors
+from bench.progress import step
 from partage.assignors import Assignment, CooperativeSticky, Member, Range, Topic
 from partage.assignors.server_side import Uniform
 from partage.bridge.target_computation import compute_target
@@ -69,9 +70,12 @@ def measure(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
     with java_assignors() if with_kafka else nullcontext() as java:
         for members, partitions, wanted, wanted_of_ten in _SIZES[: 1 if is_quick else None]:
             for classes, seconds in ((1, wanted), (10, wanted_of_ten)):
+                step(f"{members:,} members × {partitions:,} partitions, {classes} subscriptions")
                 yield from _at_size(members, partitions, classes, seconds, rounds, java)
     for members, topics, partitions in _PEER_SIZES[: 1 if is_quick else None]:
+        step(f"{members:,} members × {partitions:,} partitions, beside other Python clients")
         yield from _with_peers(members, topics, partitions)
+    step("range, and uniform in the broker")
     yield from _range(1_000, 10, 10_000, rounds)
     for members, partitions, wanted in _SERVER_SIDE_SIZES[: 1 if is_quick else None]:
         yield _server_side(members, partitions, wanted, rounds)

@@ -77,12 +77,14 @@ class Broker(NamedTuple):
 class LongCallback(NamedTuple):
     """A callback that blocked our broker's event loop: its duration, its stack and its begin.
 
-    ``began_s`` is the time by `time.perf_counter`, which all processes share.
+    ``began_s`` is the time by `time.perf_counter`, which all processes share. ``cpu_s`` is the CPU
+    time of its thread: less than the duration if other threads or processes ran meanwhile.
     """
 
     duration_s: float
     where: str
     began_s: float = 0.0
+    cpu_s: float = 0.0
 
 
 class Host:
@@ -119,9 +121,9 @@ def pinned(cores: set[int]) -> Iterator[None]:
 
 
 @contextmanager
-def directory() -> Iterator[Path]:
-    """Yield a directory for a broker's files, on the disk under test."""
-    with tempfile.TemporaryDirectory(prefix="partage-bench-", dir=SCRATCH) as path:
+def directory(parent: Path = SCRATCH) -> Iterator[Path]:
+    """Yield a directory for a broker's files, by default on the disk under test."""
+    with tempfile.TemporaryDirectory(prefix="partage-bench-", dir=parent) as path:
         yield Path(path)
 
 
@@ -210,12 +212,19 @@ def _build(step: install.Step) -> None:
 
 
 @contextmanager
-def monitored(callbacks: list[LongCallback], *, sync: str = "disk") -> Iterator[Broker]:
+def monitored(
+    callbacks: list[LongCallback], *, sync: str = "disk", parent: Path = SCRATCH
+) -> Iterator[Broker]:
     """Yield ``partage broker`` under `bench.loop_monitor`.
 
     At the end, the longest callbacks are appended to ``callbacks``.
+
+    Args:
+        callbacks: The list of the callbacks.
+        sync: As for `ours_host`.
+        parent: The directory under which the broker has its files.
     """
-    with directory() as path, (path / "report").open("w+") as report:
+    with directory(parent) as path, (path / "report").open("w+") as report:
         command = [sys.executable, "-m", "bench.loop_monitor", "broker", "--listen", "127.0.0.1:0"]
         command += ["--data-dir", str(path / "data"), "--sync", sync]
         for name, value in _OVERRIDES.items():

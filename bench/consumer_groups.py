@@ -47,7 +47,7 @@ from bench.figures import Figure
 from bench.groups import callback_figure
 from bench.heartbeats import connect_members
 from bench.load import Caller, closed_loop, connect, exchange, percentile
-from bench.machine import LOAD_CORE
+from bench.machine import LOAD_CORE, MEMORY
 from bench.members import Member, leave_all
 from bench.progress import step
 from bench.worker_process import WorkerProcess
@@ -424,7 +424,11 @@ def _longest_callback(is_quick: bool) -> Figure:
     topics = (1_000 if is_quick else min(_LARGEST, _connections_max())) // _MEMBERS_PER_TOPIC
     size = topics * _MEMBERS_PER_TOPIC
     callbacks: list[LongCallback] = []
-    with monitored(callbacks, sync="os") as broker, WorkerProcess(LOAD_CORE) as load:
+    # In memory: a disk takes minutes to create and delete the files of so many partitions.
+    with (
+        monitored(callbacks, sync="os", parent=MEMORY) as broker,
+        WorkerProcess(LOAD_CORE) as load,
+    ):
         begin_s, end_s = load.run(assign_largest, broker, size)
     group = f"{size:,} members × {size * _PARTITIONS_PER_MEMBER:,} partitions"
     return callback_figure(

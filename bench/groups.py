@@ -178,5 +178,6 @@ def callback_figure(what: str, callbacks: Iterable[LongCallback]) -> Figure:
         ours=longest.duration_s * 1e3,
         less_is_better=True,
         wanted=100,
-        note=f"sampled every 2 ms; the callback was at: {where}",
+        note=f"sampled every 2 ms; {number(longest.cpu_s * 1e3)} ms CPU of the loop's thread; "
+        f"the callback was at: {where}",
     )

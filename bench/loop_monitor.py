@@ -25,11 +25,14 @@ _REPORTED_MAX = 1_000
 
 
 class Callback(NamedTuple):
-    """A long callback: its duration, its stack, and its begin by `time.perf_counter`."""
+    """A long callback: its duration, its stack, its begin by `time.perf_counter`, and the CPU time
+    of its thread.
+    """
 
     duration_s: float
     where: str
     began_s: float
+    cpu_s: float
 
 
 def outermost(frame: FrameType | None) -> FrameType | None:
@@ -44,19 +47,21 @@ def outermost(frame: FrameType | None) -> FrameType | None:
 
 def watch(main_id: int, callbacks: list[Callback], stopping: threading.Event) -> None:
     """Collect the longest callbacks."""
+    cpu_clock = time.pthread_getcpuclockid(main_id)
     current: FrameType | None = None
-    since = last = 0.0
+    since = last = cpu_since = cpu_last = 0.0
     where = ""
     while not stopping.wait(_EVERY_S):
         frame = sys._current_frames().get(main_id)
         callback = outermost(frame)
-        now = time.perf_counter()
+        now, cpu = time.perf_counter(), time.clock_gettime(cpu_clock)
         if callback is current and callback is not None:
-            last, where = now, "".join(traceback.format_stack(frame, limit=4))
+            last, cpu_last, where = now, cpu, "".join(traceback.format_stack(frame, limit=4))
         else:
             if current is not None and last - since > _REPORTED_MIN_S:
-                callbacks.append(Callback(last - since, where, since))
+                callbacks.append(Callback(last - since, where, since, cpu_last - cpu_since))
             current, since, last = callback, now, now
+            cpu_since = cpu_last = cpu
 
 
 class CollectorMonitor:
@@ -64,15 +69,16 @@ class CollectorMonitor:
 
     def __init__(self, callbacks: list[Callback]) -> None:
         self._callbacks = callbacks
-        self._began = 0.0
+        self._began = self._cpu_began = 0.0
 
     def __call__(self, phase: str, info: dict[str, int]) -> None:
-        now = time.perf_counter()
+        now, cpu = time.perf_counter(), time.thread_time()
         if phase == "start":
-            self._began = now
+            self._began, self._cpu_began = now, cpu
         elif now - self._began > _REPORTED_MIN_S:
             where = f"garbage collection, generation {info['generation']}"
-            self._callbacks.append(Callback(now - self._began, where, self._began))
+            took_s, cpu_s = now - self._began, cpu - self._cpu_began
+            self._callbacks.append(Callback(took_s, where, self._began, cpu_s))
 
 
 def run() -> None:

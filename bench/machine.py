@@ -16,6 +16,8 @@ import psutil
 #: The cores of the broker and of the load generator, different if the machine has two.
 BROKER_CORE, LOAD_CORE = (*sorted(os.sched_getaffinity(0)), *sorted(os.sched_getaffinity(0)))[:2]
 
+#: A directory in memory, for benchmarks that do not measure the disk.
+MEMORY = next(path for path in (Path("/dev/shm"), Path(tempfile.gettempdir())) if path.is_dir())
 SCRATCH = Path(os.environ.get("PARTAGE_BENCH_DIR", tempfile.gettempdir()))
 
 

@@ -177,9 +177,10 @@ class PartageWorld:
         if self._failure is not None:
             raise self._failure
         self.heal()
+        await self.until(lambda: self._broker is not None, timeout_s=60)
+        await self._live_broker().wait_loaded()
         for invariant in self._eventually:
             await self._wait_for_invariant(invariant)
-        await self.until(lambda: self._broker is not None, timeout_s=_EVENTUALLY_S)
         self._rules.check_end(self._live_broker())
         if self._failure is not None:
             raise self._failure
@@ -246,8 +247,9 @@ class PartageWorld:
         return "broker-1"
 
     def _start_broker(self) -> None:
+        self._broker = None
+
         async def serve() -> None:
-            self._broker = None
             broker = await Broker.start(
                 self._disk, self._settings, host=self.broker, port=_BROKER_PORT
             )

@@ -424,7 +424,7 @@ def _longest_callback(is_quick: bool) -> Figure:
     topics = (1_000 if is_quick else min(_LARGEST, _connections_max())) // _MEMBERS_PER_TOPIC
     size = topics * _MEMBERS_PER_TOPIC
     callbacks: list[LongCallback] = []
-    # In memory: a disk takes minutes to create and delete the files of so many partitions.
+    # In memory: a disk takes minutes to create and delete the files of 100,000 partitions.
     with (
         monitored(callbacks, sync="os", parent=MEMORY) as broker,
         WorkerProcess(LOAD_CORE) as load,

@@ -149,6 +149,50 @@ def repeated(histories: Iterable[History]) -> set[tuple[str, int, int]]:
     return twice
 
 
+def repetitions(histories: Iterable[History]) -> list[str]:
+    """Return a sentence for each partition with repeated records, with the events that explain it.
+
+    These are the readers of the first repeated record, and when each member of them got and gave up
+    the partition, committed it, or reported an error.
+    """
+    histories = list(histories)
+    first: dict[Partition, int] = {}
+    for topic, number, offset in sorted(repeated(histories), reverse=True):
+        first[topic, number] = offset
+    return [
+        f"{partition} was read twice from {offset} on: "
+        + "; ".join(_story(histories, partition, offset))
+        for partition, offset in sorted(first.items())
+    ]
+
+
+def _story(histories: Sequence[History], partition: Partition, offset: int) -> list[str]:
+    """Return the events around a repeated record, in order of time."""
+    found: list[tuple[float, str]] = []
+    for history in histories:
+        own: list[tuple[float, str]] = []
+        is_reader = False
+        for event in list(history.events):
+            what, at = event["event"], event.get("at", 0.0)
+            if what == "record" and (event["topic"], event["partition"]) == partition:
+                if event["offset"] == offset:
+                    is_reader = True
+                    own.append((at, f"{history.name} read it"))
+            elif what in ("assigned", "revoked", "lost") and partition in _partitions(event):
+                own.append((at, f"{history.name} {what}"))
+            elif what == "committed":
+                own += [
+                    (at, f"{history.name} committed {position}")
+                    for topic, number, position in event["offsets"]
+                    if (topic, number) == partition
+                ]
+            elif what == "error":
+                own.append((at, f"{history.name} error: {event['message']}"))
+        if is_reader:
+            found += own
+    return [f"{at:.3f} {what}" for at, what in sorted(found)]
+
+
 class _Reader:
     """Reads one member's events in order."""
 

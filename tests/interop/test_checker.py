@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from interop.checker import Event, History, judge, repeated
+from interop.checker import Event, History, judge, repeated, repetitions
 from interop.range_oracle import range_assignment
 
 T = "t"
@@ -110,6 +110,26 @@ def test_repeated_committed_records_are_reported() -> None:
     m1 = told("m1", partitions("assigned", 4, 0), record(5, 0, 0))
     assert judge([m0, m1]) == ["m1 began ('t', 0) at 0, not at 1"]
     assert repeated([m0, m1]) == {(T, 0, 0)}
+
+
+def test_story_of_a_repeated_record_names_its_readers() -> None:
+    m0 = told(
+        "m0",
+        partitions("assigned", 1, 0, 1),
+        record(2, 0, 0),
+        record(2, 1, 0),
+        {"event": "error", "at": 2.5, "message": "commit: refused"},
+        partitions("revoked", 3, 0, 1),
+    )
+    m1 = told("m1", partitions("assigned", 4, 0), record(5, 0, 0), committed(6, 0, 1))
+    m2 = told("m2", partitions("assigned", 4, 1))
+    (story,) = repetitions([m0, m1, m2])
+    assert story == (
+        "('t', 0) was read twice from 0 on: 1.000 m0 assigned; 2.000 m0 read it; "
+        "2.500 m0 error: commit: refused; 3.000 m0 revoked; 4.000 m1 assigned; 5.000 m1 read it; "
+        "6.000 m1 committed 1"
+    )
+    assert repetitions(a_good_story()) == []
 
 
 def test_uncommitted_records_may_repeat_after_kill() -> None:

@@ -28,14 +28,24 @@ class Listener(ConsumerRebalanceListener):
 
     def __init__(self, uncommitted: Uncommitted) -> None:
         self._uncommitted = uncommitted
+        self._owned: set[TopicPartition] = set()
 
     def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        self._owned |= set(assigned)
         emit_partitions("assigned", [(p.topic, p.partition) for p in assigned])
 
     def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        emit_partitions("revoked", [(p.topic, p.partition) for p in revoked])
+        """Print each revocation once.
+
+        A consumer that closes in an eager rebalance gets it twice (kafka-python 3.0.12): before
+        JoinGroup, and in ``close``. The consumer of Java gets it once.
+        """
+        given_up = self._owned.intersection(revoked)
+        self._owned -= given_up
+        emit_partitions("revoked", [(p.topic, p.partition) for p in given_up])
 
     def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:
+        self._owned.difference_update(lost)
         self._uncommitted.drop((p.topic, p.partition) for p in lost)
         emit_partitions("lost", [(p.topic, p.partition) for p in lost])
 

@@ -6,11 +6,13 @@ import inspect
 import threading
 
 import pytest
+from confluent_kafka import Producer
 
 from partage import recipes
 from partage.errors import CalledFromWorkError, InvalidArgumentError, NotAMemberError
 from partage.recipes import sync
 from partage.recipes.sync import LeaderElection, SingleWriter, WorkerPool
+from partage.sync import Consumer
 from polled_conditions import PATIENCE_S, eventually
 
 from .settings import QUICK
@@ -200,6 +202,27 @@ def test_single_writer_writes_in_thread_until_its_term_ends(servers):
         eventually(lambda: "written" in calls)
         writer.resign()
         assert calls == ["ledger", "initialized", "written", "stopped", "purged"]
+
+
+def test_single_writer_commits_transaction_with_librdkafka(servers):
+    tokens = []
+
+    def write(term, producer):
+        producer.begin_transaction()
+        producer.produce("journal", str(term.token))
+        producer.commit_transaction()  # it blocks
+        tokens.append(term.token)
+
+    def create_producer(transactional_id):
+        return Producer({"bootstrap.servers": servers, "transactional.id": transactional_id})
+
+    with SingleWriter(servers, "journal", create_producer=create_producer, write=write, **QUICK):
+        eventually(lambda: tokens)
+    with Consumer(servers, isolation_level="read_committed") as consumer:
+        consumer.assign(consumer.partitions_of("journal"))
+        consumer.seek_to_beginning()
+        records = list(consumer.poll(PATIENCE_MS))
+    assert [record.value for record in records] == [str(tokens[0]).encode()]
 
 
 @pytest.mark.parametrize("name", ["LeaderElection", "SingleWriter", "WorkerPool"])

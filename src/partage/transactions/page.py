@@ -86,6 +86,12 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
         "markers, and completes it only after the next start.",
     ),
     (
+        "A marker from before transaction version 2 refuses the first batch of a transaction with "
+        "the same epoch that still waits for the coordinator.",
+        "A client that mixes the versions has sent EndTxn before the batch was written. Kafka "
+        "writes the batch after the marker, and the transaction hangs.",
+    ),
+    (
         "No client gets epoch 32767. After a timeout at epoch 32766, EndTxn v5 gets "
         "PRODUCER_FENCED, and InitProducerId returns another producer id.",
         "Only the coordinator uses epoch 32767, to fence. Kafka returns it to a repeated EndTxn, "

@@ -48,6 +48,18 @@ def test_each_seed_is_a_test(run) -> None:
     assert "test_seed[world-7] PASSED" in output
 
 
+def test_test_with_its_own_seeds_ignores_the_options(run) -> None:
+    test = """
+import pytest
+
+
+@pytest.mark.parametrize("partage_world_seed", [12, 34], indirect=True)
+async def test_seed(partage_world):
+    assert partage_world.seed in (12, 34)
+"""
+    run(test, "--worlds", "5", passed=2)
+
+
 def test_failure_has_story_smallest_plan_and_command(run) -> None:
     output = run(PAUSED, "--world-seed", "2", failed=1)
     assert "clock         paused for" in output

@@ -50,6 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--world-seed", type=int, default=1, metavar="SEED", help="the first seed (default: 1)"
     )
+    group.addoption("--spark", action="store_true", help="run world tests on a Spark cluster")
 
 
 def _positive(text: str) -> int:
@@ -59,14 +60,49 @@ def _positive(text: str) -> int:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test of a world once for each seed."""
-    if "partage_world_seed" in metafunc.fixturenames:
+    """Run a test of a world once for each seed, unless it has its own seeds."""
+    markers = metafunc.definition.iter_markers("parametrize")
+    has_seeds = any("partage_world_seed" in str(marker.args[:1]) for marker in markers)
+    if "partage_world_seed" in metafunc.fixturenames and not has_seeds:
         first: int = metafunc.config.getoption("world_seed")
         count: int = metafunc.config.getoption("worlds")
         seeds = range(first, first + count)
         metafunc.parametrize(
             "partage_world_seed", seeds, ids=[f"world-{seed}" for seed in seeds], indirect=True
         )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    """With ``--spark``, run the tests of worlds on Spark after all others."""
+    config = session.config
+    if not config.getoption("spark") or config.option.collectonly:
+        return (yield)
+    if config.getoption("numprocesses", None):
+        raise pytest.UsageError("--spark cannot be combined with -n: Spark spreads the tests")
+    from partage.testing.world.spark_tests import run_on_spark, split_seeds
+
+    worlds = [item for item in session.items if _seed_of(item) is not None]
+    session.items = [item for item in session.items if _seed_of(item) is None]
+    result = yield
+    seeds = [(item.nodeid.rpartition("[")[0], _seed_of(item) or 0) for item in worlds]
+    for data in run_on_spark(split_seeds(seeds), config.rootpath):
+        report = pytest.TestReport._from_json(data)
+        if report.when == "setup":
+            config.hook.pytest_runtest_logstart(nodeid=report.nodeid, location=report.location)
+        config.hook.pytest_runtest_logreport(report=report)
+        if session.shouldfail:
+            raise session.Failed(session.shouldfail)
+    return result
+
+
+def _seed_of(item: pytest.Item) -> int | None:
+    """Return the seed of a test of a world that has no other parameter, else None."""
+    call = getattr(item, "callspec", None)
+    if call is None or set(call.params) != {"partage_world_seed"}:
+        return None
+    seed: int = call.params["partage_world_seed"]
+    return seed
 
 
 @pytest.hookimpl(tryfirst=True)

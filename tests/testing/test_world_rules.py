@@ -192,6 +192,25 @@ def test_correct_worker_keeps_all_rules(world, workers, options):
     assert not [line for line in world.story if "is broken" in line]
 
 
+def test_repeated_commit_of_another_process_is_not_ahead(world):
+    """A member that gets a partition back may commit its position before it fetches again."""
+    partition = TopicPartition("orders", 0)
+
+    async def reads_one_and_repeats_the_commit(world):
+        async with aiokafka(world) as consumer:
+            consumer.assign([partition])
+            await consumer.getone()
+            await asyncio.sleep(5)
+            await consumer.commit({partition: 8})
+
+    async def commits(world):
+        async with aiokafka(world) as consumer:
+            consumer.assign([partition])
+            await consumer.commit({partition: 8})
+
+    run(world, reads_one_and_repeats_the_commit, commits, seconds=20)
+
+
 def test_allowed_rule_may_be_broken(world):
     world.allow("commit_ahead")
     run(world, commits_one_too_many)

@@ -15,7 +15,7 @@ from partage.broker.broker import Broker
 from partage.broker.net.inbound_request import Handler, InboundRequest, RequestConnection
 from partage.log.memory_disk import MemoryDisk
 from partage.model.topic_partition import TopicPartition
-from partage.testing.broker_state import read_committed, read_offsets
+from partage.testing.broker_state import read_offsets
 from partage.testing.world.request_recorder import ObservedConnection
 from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from partage.wire.apis.fetch import FETCH
@@ -25,7 +25,7 @@ from partage.wire.apis.sync_group import SYNC_GROUP
 from partage.wire.consumer_protocol import decode_assignment
 from partage.wire.frames import FRAME_LENGTH, parse_response_header
 from partage.wire.primitives import MalformedError
-from partage.wire.records.batch import whole_batches
+from partage.wire.records.batch import HEADER_SIZE, whole_batches
 
 #: The rules by name, with what breaks them.
 RULES: Final = {
@@ -167,13 +167,9 @@ class RuleChecker:
                 asked = self._asked.get(key)
                 if asked is None or offset < asked:
                     self._first.setdefault(key, offset)
+                    groups = self._groups.get(process, {})
                     committed = max(
-                        (
-                            read_committed(broker, group).get(key[1], 0)
-                            for group in self._groups.get(process, ())
-                            if broker.coordinator.host_of(group).shard is not None
-                        ),
-                        default=0,
+                        (_committed_offset(broker, g, key[1]) for g in groups), default=0
                     )
                     if offset < committed:
                         self._rewinds[key] = offset, committed
@@ -207,7 +203,9 @@ class RuleChecker:
                 offset = offsets[partition] = each.committed_offset
                 what = f"{process} committed {offset} of {_name(partition)} for group {group}"
                 position = self._position.get((process, partition))
-                if position is not None and offset > position:
+                if position is not None and offset > max(
+                    position, _committed_offset(broker, group, partition)
+                ):
                     broken[partition] = "commit_ahead", f"{what}, but fetched only up to {position}"
                 elif not message.member_id and self._takes_turns(process, group, partition):
                     other = self._committers[group, partition][-2]
@@ -289,7 +287,7 @@ class RuleChecker:
         for partition, group in sorted({(p, g) for g, p in self._committed}):
             if partition.topic in self._topics:
                 visible = read_offsets(broker, self._disk, partition, only_visible=True)
-                committed = read_committed(broker, group).get(partition, 0)
+                committed = _committed_offset(broker, group, partition)
                 missing = _ranges(
                     [
                         n
@@ -335,8 +333,18 @@ def _observe(
 
 
 def _has_records(inbound: InboundRequest) -> bool:
-    """Return True unless a Fetch response has no records: those are separate buffers."""
-    return len(inbound.response_buffers) > 1
+    """Return True if a Fetch response may have records; decoding all others would take time.
+
+    Record batches are separate buffers, and the first two have the header and the first fields.
+    """
+    return any(len(buffer) >= HEADER_SIZE for buffer in inbound.response_buffers[2:])
+
+
+def _committed_offset(broker: Broker, group: str, partition: TopicPartition) -> int:
+    """Return the committed offset of a group, 0 if there is none or the shard is being loaded."""
+    shard = broker.coordinator.host_of(group).shard
+    record = None if shard is None else shard.offsets.get(group, {}).get(partition)
+    return 0 if record is None else record.offset
 
 
 def _assigned(assignment: bytes) -> Iterator[TopicPartition]:

@@ -24,7 +24,17 @@ import check_names
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "partage"
 #: Test files whose sleeps are those of simulated worlds: they take no time.
-VIRTUAL_TIME = {"test_world_loop.py", "test_world_plugin.py", "user_workers.py"}
+VIRTUAL_TIME = {
+    "idempotent_produce.py",
+    "local_state_consumer.py",
+    "simple_produce.py",
+    "test_aiokafka_examples.py",
+    "test_found.py",
+    "test_world_loop.py",
+    "test_world_plugin.py",
+    "test_world_rules.py",
+    "user_workers.py",
+}
 TESTS = ROOT / "tests"
 
 

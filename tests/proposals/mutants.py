@@ -149,13 +149,13 @@ MUTANTS = (
     Mutant(
         "a rebalance begins while earlier consumers are awaited",
         f"{_B}.registry",
-        "return not self.is_frozen and not self.awaited",
-        "return not self.is_frozen",
+        "return not self.awaited and (self.is_closing or not self.is_frozen)",
+        "return self.is_closing or not self.is_frozen",
     ),
     Mutant(
         "a frozen group rebalances",
         f"{_B}.registry",
-        "return not self.is_frozen and not self.awaited",
+        "return not self.awaited and (self.is_closing or not self.is_frozen)",
         "return not self.awaited",
     ),
     Mutant(

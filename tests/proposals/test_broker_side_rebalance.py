@@ -478,6 +478,18 @@ class TestCloseConnections:
         assert sorted(harness.settle(sends)) == [2, 11]
         assert harness.owners == {("t", 0): "c1-0", ("t", 1): "c2-0"}
 
+    def test_frozen_group_is_started_if_its_connections_were_closed(self) -> None:
+        harness = self.settled()
+        harness.register(2)
+        assert harness.closed == [1]
+        harness.switch(is_enabled=False)
+        sends = harness.send(11, registration(1))
+        assert sorted(harness.settle(sends)) == [2, 11]
+        assert harness.change_topics({"t": 4}) == []
+        assert harness.closed == [1]
+        harness.switch(is_enabled=True)
+        assert harness.closed == [1, 2, 11]
+
     def test_consumer_that_does_not_return_loses_its_partitions(self) -> None:
         harness = self.settled()
         harness.register(2)

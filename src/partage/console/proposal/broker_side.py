@@ -208,9 +208,8 @@ def broker(
 def freeze(group: GroupArgument, state: StateOption) -> None:
     """Switch the rebalancing of a group off, until `thaw`.
 
-    Its consumers keep their partitions. A rebalance that has stopped fetchers is completed. A
-    consumer that registers meanwhile, also with a new coordinator, reads nothing until the group is
-    thawed.
+    Its consumers keep their partitions. A rebalance in progress is completed. A consumer that
+    registers meanwhile, also with a new coordinator, reads nothing until the group is thawed.
 
     \b
     Examples:

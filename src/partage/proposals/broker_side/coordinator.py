@@ -326,6 +326,7 @@ class PushCoordinator(Rebalancer):
                 del self.topic_groups[topic]
         group.topics.clear()
         if not group.awaited:
+            group.is_closing = False
             group.is_pending = False
             self._delete_owners(outcome, group)
             self._evict(group)

@@ -33,7 +33,7 @@ class BrokersChanged(Event, frozen=True, gc=False, kw_only=True):
 class RebalancingSwitched(Event, frozen=True, gc=False, kw_only=True):
     """An operator turned the rebalancing of a group on or off (KAFKA-364).
 
-    A rebalance that has stopped fetchers is completed. Others wait until rebalancing is on again.
+    A rebalance in progress is completed. Later ones wait until rebalancing is on again.
     """
 
     group_id: str

@@ -155,6 +155,7 @@ class Rebalancer(ABC):
         Returns:
             False if no rebalance is necessary or possible now.
         """
+        group.is_closing = False
         group.plan = assign_threads(group.consumers.values(), self.topics)
         shares = self._shares(group)
         if not group.consumers or not group.is_rebalance_needed(shares):
@@ -192,7 +193,7 @@ class Rebalancer(ABC):
         for consumer in started:
             outcome.closes.append(consumer.connection)
             self._unregister(outcome, group, consumer)
-        group.is_pending = True
+        group.is_pending = group.is_closing = True
         self._wait_for(outcome, group, {each.id: each.session_timeout_ms for each in started})
         return False
 

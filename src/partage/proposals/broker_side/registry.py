@@ -93,6 +93,8 @@ class PushGroup:
         self.is_pending = False
         #: True if rebalancing is off for the group (KAFKA-364).
         self.is_frozen = False
+        #: True while a rebalance waits for the consumers whose connections it has closed.
+        self.is_closing = False
         self.phase = RebalancePhase.IDLE
         self.failed_attempts = 0
         #: The assignment of the current attempt: the thread of each partition.
@@ -104,8 +106,8 @@ class PushGroup:
 
     @property
     def may_rebalance(self) -> bool:
-        """True if rebalancing is on and no earlier consumer is awaited."""
-        return not self.is_frozen and not self.awaited
+        """True if no earlier consumer is awaited, and rebalancing is on or has to be completed."""
+        return not self.awaited and (self.is_closing or not self.is_frozen)
 
     @property
     def is_empty(self) -> bool:

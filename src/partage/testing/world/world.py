@@ -7,7 +7,6 @@ import gc
 import inspect
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -23,6 +22,7 @@ from partage.testing.broker_state import read_committed, read_records
 from partage.testing.settings import Settings, to_texts
 from partage.testing.world.errors import InvariantError, WaitTimeoutError
 from partage.testing.world.event_loop import WorldLoop
+from partage.testing.world.fault import Fault, draw_fault
 from partage.testing.world.network import TEST_HOST, WorldNetwork
 from partage.testing.world.patches import simulated_environment
 from partage.testing.world.process import Main, WorldProcess, current_process
@@ -43,28 +43,6 @@ _EVENTUALLY_S: Final = 300.0
 _CLEANUP_S: Final = 3_600.0
 #: How long processes may close their clients at the end.
 _CLOSING_S: Final = 60.0
-_KINDS: Final = ("kill", "pause", "cut", "slow")
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A drawn fault: ``kind`` strikes ``target`` at a time, for a duration in virtual seconds."""
-
-    at_s: float
-    kind: str
-    target: str
-    other: str
-    for_s: float
-
-    def __str__(self) -> str:
-        match self.kind:
-            case "cut":
-                return (
-                    f"at {self.at_s:.1f} s: cut {self.target} from {self.other}, {self.for_s:.1f} s"
-                )
-            case "slow":
-                return f"at {self.at_s:.1f} s: slow network, {self.for_s:.1f} s"
-        return f"at {self.at_s:.1f} s: {self.kind} {self.target}, {self.for_s:.1f} s"
 
 
 class PartageWorld:
@@ -457,13 +435,7 @@ class PartageWorld:
         for _ in range(count):
             target = rng.choice(names)
             other = self.broker if target != self.broker else rng.choice(names)
-            fault = Fault(
-                at_s=self._loop.elapsed_s + rng.uniform(0, within_s),
-                kind=rng.choice(_KINDS),
-                target=target,
-                other=other,
-                for_s=rng.choice((0.1, 1, 5, 20, 60)) * rng.uniform(0.5, 1.5),
-            )
+            fault = draw_fault(rng, self._loop.elapsed_s, within_s, target, other)
             self.plan.append(fault)
             if len(self.plan) - 1 not in self.omitted:
                 delay_s = fault.at_s - self._loop.elapsed_s

@@ -67,6 +67,8 @@ def check_liveness(world: World) -> None:
         world, "transaction-liveness", _transaction_problem, world.options.transaction_liveness_ms
     )
     _wait_until_converged(world)
+    # A broker that started late may be taking over shards at this moment.
+    _wait_until_none(world, "liveness", _loading_problem, world.options.takeover_ms)
     before = _generations(world)
     epochs = consumer_group_epochs(world)
     world.clock.run(_QUIET_MS)

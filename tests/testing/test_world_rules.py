@@ -206,6 +206,8 @@ def test_repeated_commit_of_another_process_is_not_ahead(world):
     async def commits(world):
         async with aiokafka(world) as consumer:
             consumer.assign([partition])
+            consumer.pause(partition)
+            await asyncio.sleep(3)
             await consumer.commit({partition: 8})
 
     run(world, reads_one_and_repeats_the_commit, commits, seconds=20)

@@ -44,7 +44,7 @@ _EXECUTOR_MAX_S: Final = 0.002
 _TURN_S: Final = 1e-6
 #: More turns than this without an advance of the time indicate a task that repeats without a delay.
 _TURNS_MAX: Final = 200_000
-#: Garbage is collected after so many turns, because finalizers may write to the story.
+#: Garbage is collected after this number of turns, because finalizers may write to the story.
 _TURNS_PER_COLLECTION: Final = 20_000
 #: Cancelled timers are removed if there are more than this, and more than half of all timers.
 _CANCELLED_TIMERS_MAX: Final = 50

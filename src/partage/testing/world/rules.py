@@ -333,7 +333,7 @@ def _observe(
 
 
 def _has_records(inbound: InboundRequest) -> bool:
-    """Return True if a Fetch response may have records; decoding all others would take time.
+    """Return True if a Fetch response may have records; decoding the empty ones would take time.
 
     Record batches are separate buffers, and the first two have the header and the first fields.
     """

@@ -7,10 +7,11 @@ to set an option while everything else stays unchanged.
 from __future__ import annotations
 
 from random import Random
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from partage.lab.fault_kinds import FaultKinds
 from partage.model.settings import (
     ConsumerGroupSettings,
     GroupSettings,
@@ -288,27 +289,6 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 def _text(value: Any) -> str:
     return ",".join(value) if isinstance(value, tuple) else str(value)
-
-
-class FaultKinds(NamedTuple):
-    """The names of all faults: for any world, for several brokers, for topics, for the whole
-    machine, for transactional producers, for members with the consumer protocol, for groups with
-    members of both protocols, for connections between brokers.
-    """
-
-    common: tuple[str, ...]
-    cluster: tuple[str, ...]
-    topics: tuple[str, ...]
-    machine: tuple[str, ...]
-    transactions: tuple[str, ...]
-    consumers: tuple[str, ...]
-    migrations: tuple[str, ...]
-    links: tuple[str, ...]
-
-    def all(self) -> tuple[str, ...]:
-        """Return the names of all faults."""
-        groups = self.common + self.cluster + self.topics + self.machine
-        return groups + self.transactions + self.consumers + self.migrations + self.links
 
 
 def build_scenario(

@@ -29,12 +29,7 @@ from partage.log.compaction.segment_swap import (
 from partage.log.disk import Buffer, Disk
 from partage.log.layout import SNAPSHOT_SUFFIX, segment_file, segment_files
 from partage.log.prepared_batches import prepare_batches
-from partage.log.producer_state import (
-    EPOCH_PER_TRANSACTION,
-    DuplicateBatch,
-    ProducerStateManager,
-    VerificationGuard,
-)
+from partage.log.producer_state import DuplicateBatch, ProducerStateManager, VerificationGuard
 from partage.log.results import AppendResult, DurableStep, Refusal, Slice, Write
 from partage.log.segments.aborted_index import AbortedTransaction
 from partage.log.segments.leader_epochs import EpochEnd, find_epoch_end
@@ -247,9 +242,8 @@ class PartitionLog:
             timestamp_ms=at_ms,
         )
         result = self.append(content, at_ms=at_ms, leader_epoch=leader_epoch, from_client=False)
-        if transaction_version < EPOCH_PER_TRANSACTION and not isinstance(result, Refusal):
-            # Its epoch is that of the transaction that it ends, not that of the next one.
-            self.producer_state.discard_verification(producer_id)
+        if not isinstance(result, Refusal):
+            self.producer_state.end_verification(producer_id, transaction_version)
         return result
 
     def mark_durable(self, end_offset: int, *, synced: bool = True) -> Write:

@@ -29,7 +29,7 @@ PRODUCER_EXPIRATION_MS: Final = 86_400_000  # producer.id.expiration.ms
 SEQUENCE_MAX: Final = 2**31 - 1
 EPOCH_MAX: Final = 2**15 - 1
 NO_COORDINATOR_EPOCH: Final = -1
-EPOCH_PER_TRANSACTION: Final = 2  # the transaction version that raises the epoch with each marker
+_EPOCH_PER_TRANSACTION: Final = 2  # the transaction version that raises the epoch with each marker
 
 # CRC-32C of the rest, length of the body, version, producer count.
 _FILE: Final = struct.Struct(">IIHI")
@@ -257,7 +257,7 @@ class ProducerStateManager:
         producer = self._producers.get(producer_id)
         if producer is None:
             return None
-        if transaction_version >= EPOCH_PER_TRANSACTION and epoch == producer.epoch:
+        if transaction_version >= _EPOCH_PER_TRANSACTION and epoch == producer.epoch:
             is_old = producer.transaction_start is not None and epoch != EPOCH_MAX
         else:
             is_old = epoch < producer.epoch
@@ -281,7 +281,7 @@ class ProducerStateManager:
         seen_ms: int,
     ) -> CompletedTransaction | None:
         """Record an appended marker; return the transaction that it ends, if one is open."""
-        self._end_verification(producer_id, epoch)
+        self._end_verification_of_epoch(producer_id, epoch)
         producer = self._producers.get(producer_id)
         if producer is None:
             producer = self._producers[producer_id] = _Producer(epoch, seen_ms)
@@ -301,7 +301,7 @@ class ProducerStateManager:
             next(iter(self._ongoing), offset + 1),
         )
 
-    def _end_verification(self, producer_id: int, epoch: int) -> None:
+    def _end_verification_of_epoch(self, producer_id: int, epoch: int) -> None:
         """Invalidate the verification of the transaction that a marker ends.
 
         With transaction version 2, a marker raises the epoch to that of the next transaction. The
@@ -313,9 +313,13 @@ class ProducerStateManager:
         ):
             del self._verifications[producer_id]
 
-    def discard_verification(self, producer_id: int) -> None:
-        """Invalidate the verification of a producer, if one has begun."""
-        self._verifications.pop(producer_id, None)
+    def end_verification(self, producer_id: int, transaction_version: int) -> None:
+        """Invalidate the producer's verification after a marker from before transaction version 2.
+
+        Its epoch is that of the transaction that it ends, not that of the next one.
+        """
+        if transaction_version < _EPOCH_PER_TRANSACTION:
+            self._verifications.pop(producer_id, None)
 
     # Batches
 
@@ -396,7 +400,7 @@ class ProducerStateManager:
         batch = SequencedBatch(base_sequence, last_sequence, base_offset, last_offset)
         producer.batches.append(batch)
         if is_transactional:
-            self.discard_verification(producer_id)
+            self._verifications.pop(producer_id, None)
             if producer.transaction_start is None:
                 producer.transaction_start = base_offset
                 self._ongoing[base_offset] = producer_id

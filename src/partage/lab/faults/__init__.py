@@ -17,6 +17,7 @@ from typing import Final
 from partage.lab.brokers.shell import MARKER_PAUSE
 from partage.lab.clients.rogue_client import RogueClient
 from partage.lab.environment.disk import IO_ERRORS, POWER_FAILURE
+from partage.lab.fault_kinds import FaultKinds
 from partage.lab.faults import (
     brokers,
     cluster,
@@ -28,7 +29,6 @@ from partage.lab.faults import (
 )
 from partage.lab.history import StallEnded, TopicDeleted
 from partage.lab.names import UNREAD_TOPIC
-from partage.lab.options import FaultKinds
 from partage.lab.world import World
 
 Fault = Callable[[World, Random], bool]

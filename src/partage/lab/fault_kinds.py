@@ -1,0 +1,26 @@
+"""The names of the faults of worlds, by the worlds that may have them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class FaultKinds(NamedTuple):
+    """The names of all faults: for any world, for several brokers, for topics, for the whole
+    machine, for transactional producers, for members with the consumer protocol, for groups with
+    members of both protocols, for connections between brokers.
+    """
+
+    common: tuple[str, ...]
+    cluster: tuple[str, ...]
+    topics: tuple[str, ...]
+    machine: tuple[str, ...]
+    transactions: tuple[str, ...]
+    consumers: tuple[str, ...]
+    migrations: tuple[str, ...]
+    links: tuple[str, ...]
+
+    def all(self) -> tuple[str, ...]:
+        """Return the names of all faults."""
+        groups = self.common + self.cluster + self.topics + self.machine
+        return groups + self.transactions + self.consumers + self.migrations + self.links

@@ -70,7 +70,8 @@ _PROPERTIES: dict[str, tuple[str, ...]] = {
 }
 #: The seed of the random bugs.
 _RANDOM_SEED = 5
-_TIMEOUT_S = 120
+#: CPU seconds of one world or property; a machine that loops uses more.
+_CPU_LIMIT_S = 120
 
 
 def find(mutant: Mutant, seeds: int, examples: int) -> str:
@@ -87,6 +88,7 @@ def find(mutant: Mutant, seeds: int, examples: int) -> str:
     worlds = importlib.import_module("partage.proposals.designs.worlds")
     for seed in range(seeds):
         for name in _DESIGNS[package]:
+            signal.setitimer(signal.ITIMER_PROF, _CPU_LIMIT_S)
             try:
                 rule = worlds.run_world(name, seed).rule
             except Exception as error:
@@ -100,6 +102,7 @@ def find(mutant: Mutant, seeds: int, examples: int) -> str:
         for path in _PROPERTIES[package]:
             module, _, name = path.partition(".")
             properties = importlib.import_module(f"proposals.{module}")
+            signal.setitimer(signal.ITIMER_PROF, _CPU_LIMIT_S)
             try:
                 run_state_machine_as_test(
                     getattr(properties, name),
@@ -120,12 +123,11 @@ def find(mutant: Mutant, seeds: int, examples: int) -> str:
 
 
 def find_in_fork(mutant: Mutant, seeds: int, examples: int) -> str:
-    """Run `find` in a forked process. A process that hangs counts as found."""
+    """Run `find` in a forked process. A world or property that loops counts as found."""
     read_end, write_end = os.pipe()
     child = os.fork()
     if not child:
         os.close(read_end)
-        signal.alarm(_TIMEOUT_S)
         with open(os.devnull, "w") as nothing:
             sys.stdout = sys.stderr = nothing
             try:
@@ -138,7 +140,7 @@ def find_in_fork(mutant: Mutant, seeds: int, examples: int) -> str:
     with os.fdopen(read_end) as result:
         text = result.read()
     _, status = os.waitpid(child, 0)
-    return text or ("it hangs" if status else "")
+    return text or ("it loops" if status else "")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -300,7 +300,9 @@ class TestCoordinator:
 OWNED = frozenset({TopicPartition("t", 0), TopicPartition("t", 1)})
 
 
-def member_with(*, partitions: int = 2, **options: Any) -> MultiAssignorMember:
+def member_with(
+    *, partitions: int = 2, topics: dict[str, int] | None = None, **options: Any
+) -> MultiAssignorMember:
     """Return a member that has sent its first JoinGroup request."""
     member = MultiAssignorMember(
         DesignMemberSettings(group_id="g"),
@@ -309,7 +311,8 @@ def member_with(*, partitions: int = 2, **options: Any) -> MultiAssignorMember:
     )
     member.handle(machine.Started(at_ms=0))
     member.handle(machine.Connected(at_ms=0))
-    member.handle(machine.MetadataFetched(at_ms=0, topics={"t": partitions, "u": 5}))
+    known = {"t": partitions, "u": 5} if topics is None else topics
+    member.handle(machine.MetadataFetched(at_ms=0, topics=known))
     assert member.state is DesignMemberState.JOINING
     return member
 
@@ -552,6 +555,19 @@ class TestSubscriptionHashes:
         assert member.is_idle
         assert member.owned == frozenset()
         assert member.is_stable
+
+    def test_disagreement_of_members_with_one_pattern_is_noticed(self) -> None:
+        """The hash is that of the pattern, as one member may not know a topic that matches."""
+        options = {"hashes_subscription": True, "pattern": TopicPattern("[tu]")}
+        member, stale = member_with(**options), member_with(topics={"t": 2}, **options)
+        requests: list[Any] = [each._join_request() for each in (member, stale)]
+        metadata = [bytes(each.protocols[0].metadata) for each in requests]
+        receive(member, response_with(*metadata))
+        assert not member.is_idle
+        assert member.disagreements == 1
+
+    def test_pattern_is_another_subscription_than_a_topic_of_that_name(self) -> None:
+        assert hash_subscription(["t"], "t") != hash_subscription(["t"])
 
     def test_tie_is_broken_by_the_smaller_hash(self) -> None:
         counts = Counter({b"b": 2, b"a": 2, b"c": 1})

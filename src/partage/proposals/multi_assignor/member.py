@@ -100,13 +100,18 @@ class MultiAssignorMember(MemberBase):
         """
         return hash_topics(self.metadata, self.metadata if is_pattern else topics)
 
+    @property
+    def _subscription_hash(self) -> bytes:
+        text = None if self.pattern is None else self.pattern.text
+        return hash_subscription(self.subscribed_topics, text)
+
     def _join_request(self) -> Message:
         topics, options, pattern = self.subscribed_topics, self.options, self.pattern
         metadata_hash = self._metadata_hash(topics, is_pattern=pattern is not None)
         metadata: Message
         if options.hashes_subscription:
             metadata = HashedMetadata(
-                subscription_hash=hash_subscription(topics), metadata_hash=metadata_hash
+                subscription_hash=self._subscription_hash, metadata_hash=metadata_hash
             )
         else:
             metadata = SubscriptionMetadata(
@@ -176,7 +181,7 @@ class MultiAssignorMember(MemberBase):
         decoded = self._computation.hashes(response, is_compressed=self._is_compressed)
         active = active_subscription(Counter(each.subscription_hash for each in decoded.values()))
         topics = self.subscribed_topics
-        self.is_idle = active != hash_subscription(topics)
+        self.is_idle = active != self._subscription_hash
         if self.is_idle:
             self.disagreements = 0
             self._start(outcome, ())

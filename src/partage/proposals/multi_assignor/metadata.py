@@ -53,9 +53,18 @@ def hash_topics(topics: Mapping[str, int], names: Iterable[str]) -> bytes:
     return digest.digest()
 
 
-def hash_subscription(topics: Iterable[str]) -> bytes:
-    """Return the hash of the subscribed topics."""
-    return hashlib.blake2b("\0".join(sorted(topics)).encode(), digest_size=_HASH_BYTES).digest()
+def hash_subscription(topics: Iterable[str], pattern: str | None = None) -> bytes:
+    """Return the hash of a subscription.
+
+    The hash of a pattern does not depend on the topics that match. Members with one pattern are in
+    one sub-group, where their metadata hashes show that one of them does not know a topic yet.
+
+    Args:
+        topics: The subscribed topics, ignored with a pattern.
+        pattern: The pattern of a subscription.
+    """
+    text, kind = ("\0".join(sorted(topics)), b"") if pattern is None else (pattern, b"pattern")
+    return hashlib.blake2b(text.encode(), digest_size=_HASH_BYTES, person=kind).digest()
 
 
 def encode_metadata(metadata: Message, *, compresses: bool = False) -> bytes:

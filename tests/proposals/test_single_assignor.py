@@ -350,9 +350,14 @@ class TestMember:
                     DefaultMetadata(version="default", topics=[], topic_pattern="(")
                 )
             ),
+            b"".join(
+                codec.encoder(DefaultMetadata, 0, False)(
+                    DefaultMetadata(version="another", topics=["t"], topic_pattern="")
+                )
+            ),
         ],
     )
-    def test_malformed_metadata_of_another_member_fails_the_assignment(
+    def test_unusable_metadata_of_another_member_fails_the_assignment(
         self, metadata: bytes
     ) -> None:
         chosen, _, _ = run_pair()

@@ -187,7 +187,7 @@ class SingleAssignorMember(DesignMember):
         patterns: dict[str, TopicPattern] = {}
         try:
             described = tuple(self._describe(each, patterns) for each in members)
-        except (MalformedError, ValueError):  # ValueError: a pattern that is not supported
+        except (MalformedError, ValueError):  # ValueError: an unsupported pattern or version
             self._send_synchronized(outcome, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {})
             return
         self._group_topics = frozenset().union(*(each.topics for each in described))
@@ -202,8 +202,15 @@ class SingleAssignorMember(DesignMember):
         )
 
     def _describe(self, member: MemberWithMetadata, patterns: dict[str, TopicPattern]) -> Member:
-        """Return a member with its topics; ``patterns`` are the known ones, by their text."""
+        """Return a member with its topics; ``patterns`` are the known ones, by their text.
+
+        Raises:
+            MalformedError: The metadata is malformed.
+            ValueError: The pattern is not supported, or the metadata has another version.
+        """
         metadata: Any = _decode(DefaultMetadata, member.member_metadata)
+        if metadata.version != _METADATA_VERSION:
+            raise ValueError(f"metadata of {member.member_id} has version {metadata.version!r}")
         topics = metadata.topics
         if text := metadata.topic_pattern:
             pattern = patterns.get(text)

@@ -17,6 +17,16 @@ def test_subscription_hashes_halve_the_capacity_during_an_upgrade() -> None:
     assert dict(claim.figures)["4 members, topics: active after each restart"] == "4, 4, 4, 4"
 
 
+def test_metadata_of_the_coordinator_ends_rebalances_of_a_disagreement() -> None:
+    claim = rebalance_claims.measure_disagreement(int)
+    assert claim.verdict is ClaimVerdict.REPRODUCED
+    figures = dict(claim.figures)
+    for refresh_s in (2, 10, 30):
+        assert float(figures[f"refresh every {refresh_s} s: joins of each member"]) > 100
+        remedied = figures[f"refresh every {refresh_s} s, remedied: joins of each member"]
+        assert float(remedied) <= 1
+
+
 def test_one_bounce_is_rejected_and_two_succeed() -> None:
     assert upgrade(["new"]).rejected == 1
     assert upgrade(["both", "new"]).is_successful

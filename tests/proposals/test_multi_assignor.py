@@ -365,6 +365,16 @@ class TestMember:
         actions = receive(member, response_with(subscription(), subscription(t=3)))
         assert actions == [machine.FetchMetadata(is_from_coordinator=True)]
 
+    def test_metadata_comes_from_the_coordinator_from_then_on(self) -> None:
+        member = member_with(coordinator_metadata_after=2)
+        for _ in range(2):
+            assert not member.fetches_from_coordinator
+            receive(member, response_with(subscription(), subscription(t=3)))
+            member.handle(machine.MetadataFetched(at_ms=0, topics={"t": 2}))
+        receive(member, response_with(subscription(), subscription()))
+        assert (len(member.owned), member.disagreements) == (1, 0)
+        assert member.fetches_from_coordinator
+
     def test_unchecked_member_ignores_other_views(self) -> None:
         member = member_with(checks_metadata=False)
         receive(member, response_with(subscription(), subscription(t=3)))
@@ -558,7 +568,10 @@ class TestSubscriptionHashes:
 
     def test_disagreement_of_members_with_one_pattern_is_noticed(self) -> None:
         """The hash is that of the pattern, as one member may not know a topic that matches."""
-        options = {"hashes_subscription": True, "pattern": TopicPattern("[tu]")}
+        options: dict[str, Any] = {
+            "hashes_subscription": True,
+            "pattern": TopicPattern("[tu]"),
+        }
         member, stale = member_with(**options), member_with(topics={"t": 2}, **options)
         requests: list[Any] = [each._join_request() for each in (member, stale)]
         metadata = [bytes(each.protocols[0].metadata) for each in requests]

@@ -99,8 +99,8 @@ def member(
             "--coordinator-metadata-after",
             metavar="N",
             min=1,
-            help="After N disagreements in a row, fetch topics from the first broker of "
-            "--bootstrap-server, which stands for the coordinator.",
+            help="From N disagreements in a row on, fetch topics from the first broker of "
+            "--bootstrap-server only, which stands for the coordinator.",
         ),
     ] = None,
 ) -> None:

@@ -132,7 +132,7 @@ class DisagreementJoins(msgspec.Struct, frozen=True, kw_only=True):
         refresh_s: How often a member refreshes its metadata.
         refreshes: The refreshes of all members in this time.
         joins: The joins of each member.
-        remedied: Those with metadata from the coordinator after a disagreement.
+        remedied: Those with all metadata from the coordinator after a disagreement.
     """
 
     refresh_s: float
@@ -217,7 +217,9 @@ def measure_disagreement(cpu_clock_ns: Callable[[], int]) -> Claim:
             "other broker serves the old count; the figures are those of the second half. Members "
             "refresh their metadata at three intervals; Kafka's default is 300 s, at which few "
             "members would notice the change in this time. After a second disagreement in a row, a "
-            "member waits 0.1 s before it fetches metadata again, which limits the joins."
+            "member waits 0.1 s before it fetches metadata again, which limits the joins. With the "
+            "remedy, a member that has found a disagreement fetches all metadata from the "
+            "coordinator from then on, also when it refreshes it."
         ),
         rule=(
             "A refresh that finds another count causes one rebalance, in which each member joins "

@@ -167,7 +167,7 @@ class CompressedGroup(MultiAssignor):
 
 
 class CoordinatorMetadata(MultiAssignor):
-    """After a disagreement, members fetch metadata from the coordinator."""
+    """After a disagreement, members fetch all metadata from the coordinator."""
 
     name: ClassVar[str] = "multi-assignor-coordinator-metadata"
     coordinator_metadata_after: ClassVar[int | None] = 1

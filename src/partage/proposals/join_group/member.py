@@ -246,10 +246,11 @@ class DesignMember(ABC):
 
     def _fetch_metadata(self, outcome: Outcome) -> None:
         self.state = DesignMemberState.FETCHING_METADATA
-        outcome.act(FetchMetadata(is_from_coordinator=self._fetches_from_coordinator))
+        outcome.act(FetchMetadata(is_from_coordinator=self.fetches_from_coordinator))
 
     @property
-    def _fetches_from_coordinator(self) -> bool:
+    def fetches_from_coordinator(self) -> bool:
+        """True if metadata comes from the coordinator, also that of a refresh by the shell."""
         return False
 
     # Rebalance

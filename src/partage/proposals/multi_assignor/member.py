@@ -52,8 +52,8 @@ class MultiAssignorOptions(msgspec.Struct, frozen=True, kw_only=True):
             the largest sub-group with one subscription is active then.
         compression: The part of the metadata that is compressed.
         checks_metadata: False for an assignor whose result does not depend on agreement.
-        coordinator_metadata_after: After this many disagreements in a row, the member fetches
-            metadata from the coordinator; None if it never does.
+        coordinator_metadata_after: After this many disagreements in a row, the member fetches all
+            metadata from the coordinator, from then on; None if it never does.
         user_data: Further metadata for the assignor.
     """
 
@@ -82,13 +82,17 @@ class MultiAssignorMember(MemberBase):
         self.disagreements = 0
         #: True if another subscription is active and this member waits without partitions.
         self.is_idle = False
+        self._has_lasting_disagreement = False  # at any time until now
         self._computation = GroupComputation() if computation is None else computation
         self._assignor = options.assignors[0]  # of the current generation
 
     @property
-    def _fetches_from_coordinator(self) -> bool:
-        limit = self.options.coordinator_metadata_after
-        return limit is not None and self.disagreements >= limit
+    def fetches_from_coordinator(self) -> bool:
+        """True after a lasting disagreement.
+
+        A refresh from another broker could bring the disagreement back, and a rebalance with it.
+        """
+        return self._has_lasting_disagreement
 
     # Metadata
 
@@ -216,6 +220,9 @@ class MultiAssignorMember(MemberBase):
         """
         self.disagreements += 1
         self._has_metadata = False
+        limit = self.options.coordinator_metadata_after
+        if limit is not None and self.disagreements >= limit:
+            self._has_lasting_disagreement = True
         if self.disagreements == 1:
             self._proceed(outcome)
         else:

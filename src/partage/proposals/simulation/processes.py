@@ -256,6 +256,11 @@ class DesignMemberProcess(Process):
         return self.is_alive and self.error is None
 
     @property
+    def fetches_from_coordinator(self) -> bool:
+        """True if a refresh of metadata asks the coordinator instead of any broker."""
+        return bool(getattr(self.machine, "fetches_from_coordinator", False))
+
+    @property
     def is_reading(self) -> bool:
         """True if the member reads a partition."""
         return bool(self._reading)

@@ -252,7 +252,8 @@ class DesignWorld(DesignWorldContext):
         def refresh() -> None:
             if not process.is_alive:
                 return
-            topics = self.metadata(process._rng, is_from_coordinator=False)
+            is_from_coordinator = process.fetches_from_coordinator
+            topics = self.metadata(process._rng, is_from_coordinator=is_from_coordinator)
             process.handle(machine.MetadataChanged(at_ms=0, topics=topics))
             self.clock.call_later(interval_ms, lambda: process.when_awake(refresh))
 

@@ -111,7 +111,8 @@ class JoinGroupMemberShell(SocketMemberShell):
     async def _refresh_metadata(self) -> None:
         while True:
             await asyncio.sleep(self._metadata_refresh_ms / 1000)
-            topics = await self.fetch_metadata(is_from_coordinator=False)
+            is_from_coordinator = self.machine.fetches_from_coordinator
+            topics = await self.fetch_metadata(is_from_coordinator=is_from_coordinator)
             self.handle(MetadataChanged(at_ms=0, topics=topics))
 
     def perform(self, action: Action) -> None:

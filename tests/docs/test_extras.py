@@ -42,6 +42,8 @@ NEEDS = {
     "partage.proposals.comparison.spark_cells": "arrow",
     "partage.proposals.sockets.broker_side.foreground": "zookeeper",
     "partage.proposals.sockets.broker_side.push_broker": "zookeeper",
+    "partage.proposals.sockets.broker_side.topic_watch": "zookeeper",
+    "partage.proposals.sockets.broker_side.zookeeper_nodes": "zookeeper",
     "partage.spark.": "spark",
     "partage.testing.world.": "world",
     "partage.web.app": "web",

@@ -29,6 +29,11 @@ async def test_pause_is_noticed(partage_world):
 """
 
 
+def pages(output: str) -> set[str]:
+    """Return the paths of the pages in a report; in CI, pytest's summary repeats the report."""
+    return set(re.findall(r"The page that plays the run: (.+)", output))
+
+
 @pytest.fixture
 def run(pytester: pytest.Pytester):
     def run(text: str, *arguments: str, **outcomes: int) -> str:
@@ -66,7 +71,7 @@ def test_failure_has_story_smallest_plan_and_command(run) -> None:
     assert "The smallest plan that fails: 1 of 20 faults" in output
     assert "test_pause_is_noticed' --world-seed 2" in output
     assert "a long pause" in output
-    (path,) = re.findall(r"The page that plays the run: (.+)", output)
+    (path,) = pages(output)
     assert "AssertionError: a long pause" in Path(path).read_text()
 
 
@@ -76,7 +81,7 @@ async def test_it(partage_world, tmp_path):
     await partage_world.create_topic("orders")
     assert tmp_path.parent is None
 """
-    (path,) = re.findall(r"The page that plays the run: (.+)", run(test, failed=1))
+    (path,) = pages(run(test, failed=1))
     assert "AssertionError" in Path(path).read_text()
 
 
@@ -89,7 +94,7 @@ async def test_it(partage_world):
     failed.append(1)
     assert len(failed) > 1
 """
-    (path,) = re.findall(r"The page that plays the run: (.+)", run(test, failed=1))
+    (path,) = pages(run(test, failed=1))
     assert "Requests and owners are missing" in Path(path).read_text()
 
 

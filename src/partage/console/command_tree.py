@@ -199,8 +199,7 @@ COMMANDS: Final[dict[str, CommandTarget | CommandFamily]] = {
                         f"{_PROPOSALS}.broker_side",
                     ),
                     "thaw": CommandTarget(
-                        "Switch the rebalancing of a group on again. Changes since `freeze` take "
-                        "effect.",
+                        "Switch the rebalancing of a group on again.",
                         f"{_PROPOSALS}.broker_side",
                     ),
                     "frozen": CommandTarget(

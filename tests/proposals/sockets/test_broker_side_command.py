@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,8 @@ def test_groups_are_frozen_listed_and_thawed(zookeeper: Ensemble, tmp_path: Path
         cli(*DESIGN, "freeze", "g", *state)
     cli(*DESIGN, "freeze", "a", *state)
     assert cli(*DESIGN, "frozen", *state).lines == ["a", "g"]
-    cli(*DESIGN, "thaw", "g", *state)
+    thawed = cli(*DESIGN, "thaw", "g", "--json", *state)
+    assert json.loads(thawed.out) == {"group": "g", "is_frozen": False}
     assert "rebalancing of group 'g' is not off" in cli.fails(*DESIGN, "thaw", "g", *state)
     assert cli(*DESIGN, "frozen", *state).lines == ["a"]
+    assert json.loads(cli(*DESIGN, "frozen", "--json", *state).out) == {"groups": ["a"]}

@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 from client.certificate_authority import Authority
 from partage.broker.broker import Broker
 from partage.log.memory_disk import MemoryDisk
+from partage.model.addresses import Address
 from partage.model.settings import BrokerSettings
 
 from .proposal_processes import MemberProcess, ProposalProcess
@@ -39,7 +40,7 @@ async def tls_broker(context: ssl.SSLContext) -> AsyncIterator[str]:
         writer.close()
 
     port = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
-    address = port.sockets[0].getsockname()
+    address = Address(*port.sockets[0].getsockname())
     broker = await Broker.start(
         MemoryDisk(), BrokerSettings(), host="127.0.0.1", port=0, advertised=address
     )

@@ -23,7 +23,7 @@ from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
 from partage.console.common.options import JsonOption, with_cluster
-from partage.console.common.output import discard_stdout, json_help, note
+from partage.console.common.output import discard_stdout, json_help, note, print_json
 from partage.console.proposal.record_printer import record_printer
 from partage.console.records.record_json import JsonRecord
 from partage.model.addresses import Address, AddressParseError, is_wildcard, parse_address
@@ -70,6 +70,19 @@ class RebalanceMethodName(StrEnum):
 
     STOP_FETCHERS = "stop-fetchers"
     CLOSE_CONNECTIONS = "close-connections"
+
+
+class RebalancingState(msgspec.Struct, frozen=True):
+    """Output of ``freeze --json`` and ``thaw --json``."""
+
+    group: str
+    is_frozen: bool
+
+
+class FrozenGroups(msgspec.Struct, frozen=True):
+    """Output of ``frozen --json``."""
+
+    groups: list[str]
 
 
 class OutOfRangeReset(StrEnum):
@@ -204,8 +217,8 @@ def broker(
     )
 
 
-@app.command("freeze")
-def freeze(group: GroupArgument, state: StateOption) -> None:
+@app.command("freeze", epilog=json_help(RebalancingState))
+def freeze(group: GroupArgument, state: StateOption, json: JsonOption = False) -> None:
     """Switch the rebalancing of a group off, until `thaw`.
 
     Its consumers keep their partitions. A rebalance in progress is completed. A consumer that
@@ -217,12 +230,14 @@ def freeze(group: GroupArgument, state: StateOption) -> None:
     """
     _check_group(group)
     _in_zookeeper(state, lambda nodes: nodes.freeze_group(group))
-    note(f"rebalancing of group {group!r} is off")
+    _print_state(group, json, is_frozen=True)
 
 
-@app.command("thaw")
-def thaw(group: GroupArgument, state: StateOption) -> None:
-    """Switch the rebalancing of a group on again. Changes since `freeze` take effect.
+@app.command("thaw", epilog=json_help(RebalancingState))
+def thaw(group: GroupArgument, state: StateOption, json: JsonOption = False) -> None:
+    """Switch the rebalancing of a group on again.
+
+    Changes since `freeze` take effect.
 
     \b
     Examples:
@@ -231,19 +246,30 @@ def thaw(group: GroupArgument, state: StateOption) -> None:
     _check_group(group)
     if not _in_zookeeper(state, lambda nodes: nodes.thaw_group(group)):
         raise CommandError(f"rebalancing of group {group!r} is not off")
-    note(f"rebalancing of group {group!r} is on")
+    _print_state(group, json, is_frozen=False)
 
 
-@app.command("frozen")
-def frozen(state: StateOption) -> None:
+@app.command("frozen", epilog=json_help(FrozenGroups))
+def frozen(state: StateOption, json: JsonOption = False) -> None:
     """Print the groups whose rebalancing is off, one per line.
 
     \b
     Examples:
       partage proposal broker-side frozen --state zookeeper://localhost:2181/first
     """
-    for group in sorted(_in_zookeeper(state, lambda nodes: nodes.frozen_groups(lambda: None))):
+    groups = sorted(_in_zookeeper(state, lambda nodes: nodes.frozen_groups(lambda: None)))
+    if json:
+        print_json(FrozenGroups(groups))
+        return
+    for group in groups:
         print(group)
+
+
+def _print_state(group: str, json: bool, *, is_frozen: bool) -> None:
+    if json:
+        print_json(RebalancingState(group, is_frozen))
+    else:
+        note(f"rebalancing of group {group!r} is {'off' if is_frozen else 'on'}")
 
 
 def _check_group(group: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from partage.lab.clients.client_connection import ClientConnection
 from partage.lab.context import WorldContext
-from partage.lab.environment.coroutines import SimFuture, SimTask
+from partage.lab.environment.coroutines import SimFuture, TaskSet
 from partage.lab.options import REQUEST_TIMEOUT_MS
 from partage.wire.api import AnyApi
 from partage.wire.types import Message
@@ -33,13 +33,14 @@ class ClientProcess:
         #: The broker to which it connects next.
         self.broker_id = 1
         self._versions = versions
+        self._tasks = TaskSet()
         self._is_paused = False
         self._deferred_calls: list[Callable[[], None]] = []
         self._lanes: dict[tuple[int, int | None], _Lane] = {}
 
     def spawn(self, work: Coroutine[SimFuture[Any], None, None]) -> None:
         """Run a coroutine until it ends or the process dies."""
-        SimTask(work, self.when_awake)
+        self._tasks.spawn(work, self.when_awake)
 
     def when_awake(self, call: Callable[[], None]) -> None:
         """Call now, or after the pause if the process is paused. A dead process drops the call."""

@@ -106,6 +106,22 @@ class SimTask:
             self._is_running = False
 
 
+class TaskSet:
+    """The unfinished tasks of a process.
+
+    The set refers to them also if nothing else does. Otherwise the garbage collector of the
+    interpreter may end a coroutine while it ends one that this coroutine awaits, which is an error.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: list[SimTask] = []
+
+    def spawn(self, work: Coroutine[SimFuture[Any], None, None], when_awake: WhenAwake) -> None:
+        """Start a task."""
+        task = SimTask(work, when_awake)
+        self._tasks = [each for each in (*self._tasks, task) if not each.is_done]
+
+
 class SimLock:
     """A mutual exclusion lock for coroutines."""
 

@@ -42,7 +42,10 @@ COLUMN_TEXTS: Final = {
     "stable after": (
         "Time from the start of the phase until the last partition got or lost a reader; “never” "
         "if the group did not become stable in time. It includes the wait for the end of a "
-        "session or of a pause."
+        "session or of a pause. Members learn of a rebalance with their heartbeats, except in "
+        "`broker-side`, and the members of a group send them at nearly the same time. A phase "
+        "starts at one time of the heartbeat interval, which differs between designs. So a "
+        "difference below one interval may be that of the wait for the heartbeats."
     ),
     "counted": (
         "Time in which the following three columns count: from the start of the phase until the "
@@ -59,7 +62,10 @@ COLUMN_TEXTS: Final = {
         "CPU time of the coordinator's state machine, without connections, encoding and storage. "
         "It is that of one run on the machine that made this report."
     ),
-    "partition-seconds unread": "Time without a reader, summed over all partitions.",
+    "partition-seconds unread": (
+        "Time without a reader, summed over all partitions. It may include the same wait for "
+        "heartbeats."
+    ),
     "moved": "How often a partition got another reader than the one before.",
     "read again": (
         "Records that were read a second time. 100 records arrive in each partition each second, "

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from partage.lab.environment.coroutines import SimFuture, TaskSet
+from partage.lab.environment.coroutines import SimFuture, SimTaskSet
 
 
 class Process:
     """A process whose coroutine waits inside another one for a future that only that one has."""
 
     def __init__(self) -> None:
-        self.tasks = TaskSet()
+        self.tasks = SimTaskSet()
         self.moments = [SimFuture[None]()]
         self.inner = self.wait()
         self.spawn()

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from partage.lab.clients.client_connection import ClientConnection
 from partage.lab.context import WorldContext
-from partage.lab.environment.coroutines import SimFuture, TaskSet
+from partage.lab.environment.coroutines import SimFuture, SimTaskSet
 from partage.lab.options import REQUEST_TIMEOUT_MS
 from partage.wire.api import AnyApi
 from partage.wire.types import Message
@@ -33,7 +33,7 @@ class ClientProcess:
         #: The broker to which it connects next.
         self.broker_id = 1
         self._versions = versions
-        self._tasks = TaskSet()
+        self._tasks = SimTaskSet()
         self._is_paused = False
         self._deferred_calls: list[Callable[[], None]] = []
         self._lanes: dict[tuple[int, int | None], _Lane] = {}

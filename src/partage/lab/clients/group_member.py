@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from partage.lab import history
 from partage.lab.clients.member_shell import MemberShell
 from partage.lab.context import WorldContext
-from partage.lab.environment.coroutines import SimFuture, TaskSet
+from partage.lab.environment.coroutines import SimFuture, SimTaskSet
 from partage.lab.names import CONSUMER_GROUP
 from partage.lab.options import REQUEST_TIMEOUT_MS
 from partage.member import events, outcome
@@ -93,7 +93,7 @@ class HeartbeatMember(MemberShell):
         self.no_poll_until_ms = 0
         self._is_leaving = False
         self._late_poll: SimFuture[None] | None = None
-        self._tasks = TaskSet()
+        self._tasks = SimTaskSet()
         self._recorded: IdPartitions = frozenset()  # as recorded in the history
         self._positions: dict[TopicPartition, int] = {}
         # incremented each time the process gets the partition

@@ -106,7 +106,7 @@ class SimTask:
             self._is_running = False
 
 
-class TaskSet:
+class SimTaskSet:
     """The unfinished tasks of a process.
 
     The set refers to them also if nothing else does. Otherwise the garbage collector of the

@@ -87,6 +87,15 @@ def test_invalid_value_is_refused_with_reason(name: str, value: str | None) -> N
     assert len(refusal.message) < 200
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"), [("cleanup.polic", "; did you mean 'cleanup.policy'?"), ("colour", "")]
+)
+def test_unknown_name_is_refused_with_the_nearest_one(name: str, hint: str) -> None:
+    refusal = check_configs({name: "compact"})
+    assert refusal is not None
+    assert refusal.message == f"unknown topic config '{name}'{hint}"
+
+
 def test_conflicting_values_are_refused() -> None:
     refusal = check_configs({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "9"})
     assert refusal is not None

@@ -128,8 +128,12 @@ class TestExpiry:
         confluent_consumer.close()
 
     def test_expire_unknown_member_raises(self, faults, consumer):
-        with pytest.raises(LookupError, match="no member with member_id=None, client_id='other'"):
+        with pytest.raises(LookupError, match=r"no member with client_id='other' after 0 s$"):
             faults.expire("g", client_id="other", within_s=0)
+
+    def test_expire_empty_group_raises(self, faults):
+        with pytest.raises(LookupError, match=r"^group 'empty' has no member after 0 s$"):
+            faults.expire("empty", within_s=0)
 
     def test_expire_ambiguous_member_raises(self, faults, consumer, servers):
         with Consumer(servers, group_id="g", client_id="second", **QUICK) as second:

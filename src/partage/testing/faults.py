@@ -113,13 +113,15 @@ class Faults:
     ) -> str:
         clock = asyncio.get_running_loop().time
         give_up = clock() + within_s
-        wanted = f"member_id={member_id!r}, client_id={client_id!r}"
+        selection = {"member_id": member_id, "client_id": client_id}
+        named = [f"{name}={value!r}" for name, value in selection.items() if value is not None]
+        wanted = f" with {', '.join(named)}" if named else ""
         while not (found := self._expire_one(group_id, member_id, client_id)):
             if clock() > give_up:
-                raise LookupError(f"group {group_id!r} has no member with {wanted}")
+                raise LookupError(f"group {group_id!r} has no member{wanted} after {within_s:g} s")
             await asyncio.sleep(_POLL_S)
         if len(found) > 1:
-            raise LookupError(f"group {group_id!r} has several members with {wanted}: {found}")
+            raise LookupError(f"group {group_id!r} has several members{wanted}: {found}")
         return found[0]
 
     def _members(self, group_id: str) -> dict[str, str]:

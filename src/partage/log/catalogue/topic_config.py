@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache
@@ -140,7 +141,10 @@ def check_configs(
     for name, text in configs.items():
         key = keys.get(name)
         if key is None:
-            return _invalid(f"unknown {kind} config '{name[:_SHOWN_MAX]}'")
+            shown = name[:_SHOWN_MAX]
+            near = difflib.get_close_matches(shown, keys, n=1)
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+            return _invalid(f"unknown {kind} config '{shown}'{hint}")
         if text is None:
             return _invalid(f"{name}: the value must not be null")
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -9,9 +10,6 @@ import pytest
 from client.test_schema_registry import EXAMPLES, run
 from interop.peers import registry
 from partage.testing import ThreadedBroker
-
-#: Central has no newer one yet; it works with later versions of Spark too.
-AVRO_VERSION = "4.1.1"
 
 pytestmark = [
     pytest.mark.interop,
@@ -43,7 +41,8 @@ def test_spark_example_reads_avro_of_registry(schema_registry, servers, tmp_path
     url = ("http://127.0.0.1:8081", schema_registry)
     avro, _ = EXAMPLES["avro"]
     run(avro.replace("flights-avro", "flights-spark"), tmp_path, servers, url)
-    registry.fetch_spark_package(f"org.apache.spark:spark-avro_2.13:{AVRO_VERSION}")
     spark, expected = EXAMPLES["spark"]
-    code = spark.replace("flights-avro", "flights-spark").replace("{__version__}", AVRO_VERSION)
+    (package,) = re.findall(r"org\.apache\.spark:spark-avro[\w.:]+", spark)
+    registry.fetch_spark_package(package)
+    code = spark.replace("flights-avro", "flights-spark")
     assert run(code, tmp_path, servers, url) == expected

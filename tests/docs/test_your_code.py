@@ -39,7 +39,16 @@ def test_bug_of_the_page_is_found_within_100_seeds(number: int, tmp_path: Path) 
 
 
 @pytest.mark.slow
+def test_correct_worker_of_the_page_passes_150_seeds(tmp_path: Path) -> None:
+    check_correct_worker(tmp_path, 150)
+
+
+@pytest.mark.soak
 @pytest.mark.timeout(3_600)
 def test_correct_worker_of_the_page_passes_1000_seeds(tmp_path: Path) -> None:
-    done = run_worlds(tmp_path, TEST, 1_000)
-    assert "1000 passed" in done.stdout, done.stdout[-4_000:] + done.stderr
+    check_correct_worker(tmp_path, 1_000)
+
+
+def check_correct_worker(directory: Path, seeds: int) -> None:
+    done = run_worlds(directory, TEST, seeds)
+    assert f"{seeds} passed" in done.stdout, done.stdout[-4_000:] + done.stderr

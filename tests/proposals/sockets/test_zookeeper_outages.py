@@ -14,7 +14,7 @@ from proposals.sockets.push_cluster import PushCluster, push_cluster
 
 pytestmark = pytest.mark.slow
 
-LONG_MS = 30_000
+LONG_MS = 60_000
 SHORT_MS = 3_000
 #: With 0, a consumer that does not answer in time may be replaced before it has stopped.
 RETRIES = {"--ping-retries-max": "1"}

@@ -258,8 +258,7 @@ class DesignMember(ABC):
     def _rejoin(self, outcome: Outcome, *, has_new_metadata: bool = False) -> None:
         """Start a rebalance: stop, fetch metadata, commit, and join.
 
-        With metadata as of each join, a member does not find a change later that the group has
-        handled already.
+        With the metadata of each join, no change is found that the group has handled already.
         """
         self._must_rejoin = True
         self._has_metadata = has_new_metadata

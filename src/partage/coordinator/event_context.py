@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from partage.coordinator.events import Ticket
 from partage.coordinator.group import Group
@@ -33,10 +33,6 @@ class EventContext(TimerContext[TimerKey], Outcome):
         """Apply a record and add it to the records to append."""
         self._apply(record)
         self.records.append(record)
-
-    def write_applied(self, records: Iterable[Record]) -> None:
-        """Add records to append whose effect the caller has applied: for thousands of them."""
-        self.records += records
 
     def reply(self, ticket: Ticket, reply: Reply) -> None:
         """Reply to a ticket once all records written so far are durable."""

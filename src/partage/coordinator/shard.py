@@ -143,6 +143,16 @@ class Shard:
                 self.pending_offsets.supersede(record.group_id, record.topic, record.partition)
             case GroupRecord():
                 self._classic_group(record.group_id).apply(record)
+            # Before the others: a target has thousands of these.
+            case (
+                MemberTargetRecord()
+                | MemberAssignmentRecord()
+                | ConsumerMemberRecord()
+                | ConsumerGroupRecord()
+                | RegularExpressionRecord()
+                | TargetAssignmentRecord()
+            ):
+                self._consumer_group(record.group_id).apply(record)
             case OffsetTombstone():
                 of_group = self.offsets.get(record.group_id, {})
                 of_group.pop((record.topic, record.partition), None)
@@ -165,15 +175,6 @@ class Shard:
                 stored = self.groups.get(record.group_id)
                 if isinstance(stored, ConsumerGroup):
                     stored.apply(record)
-            case (
-                ConsumerGroupRecord()
-                | ConsumerMemberRecord()
-                | MemberAssignmentRecord()
-                | MemberTargetRecord()
-                | RegularExpressionRecord()
-                | TargetAssignmentRecord()
-            ):
-                self._consumer_group(record.group_id).apply(record)
             case TransactionalOffsetRecord():
                 self._group(record.offset.group_id)
                 self.pending_offsets.add(record.producer_id, record.offset)

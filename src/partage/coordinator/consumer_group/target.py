@@ -35,17 +35,14 @@ def store_target(
     """
     assert event.target is not None, "a failed assignor computes no target"
     changes: list[tuple[PartitionSet, PartitionSet]] = []
-    records: list[MemberTargetRecord] = []
     for member in group.members.values():
         computed_id = computation.computed_ids.get(member.id)
         target = _NOTHING if computed_id is None else event.target.get(computed_id, _NOTHING)
         if target is not member.target and target != member.target:
             changes.append((member.target, target))
-            member.target = target
-            records.append(
+            context.write(
                 MemberTargetRecord(group_id=group.id, member_id=member.id, partitions=target)
             )
-    context.write_applied(records)
     context.write(
         TargetAssignmentRecord(
             group_id=group.id,

@@ -74,7 +74,7 @@ class _WorldHandle(asyncio.Handle):
     def cancel(self) -> None:
         """Cancel the callback."""
         self._cancelled = True
-        self._callback = self._args = None  # type: ignore[assignment]
+        self._callback = self._args = None  # type: ignore[assignment]  # as asyncio does
 
 
 class _WorldTimerHandle(asyncio.TimerHandle):
@@ -104,7 +104,7 @@ class _WorldTimerHandle(asyncio.TimerHandle):
         """Cancel the callback."""
         if not self._cancelled:
             self._cancelled = True
-            self._callback = self._args = None  # type: ignore[assignment]
+            self._callback = self._args = None  # type: ignore[assignment]  # as asyncio does
             if self._scheduled:
                 self._loop.cancelled_timer_count += 1
 

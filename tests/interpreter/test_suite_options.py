@@ -80,7 +80,7 @@ def test_check_durations_fails_slow_folders(suite: Path) -> None:
     budgets = suite / "tests" / "durations.toml"
     options = ("-p", "xdist", "-n", "1", "--check-durations")
 
-    budgets.write_text("reference_s = 1000\n[folders]\nquick = 1\nslow = 0.01\n")
+    budgets.write_text("reference_s = 1000\n[folders]\nquick = 1\nslow = -14\n")
     result = run(suite, *options)
     assert (result.returncode, "Too slow: slow." in result.stdout) == (1, True), result.stdout
 
@@ -123,10 +123,10 @@ def test_slow_machine_gets_longer_runs() -> None:
 
 
 def test_slow_machine_gets_larger_budgets() -> None:
-    assert duration_budget.excess_folders({"a": 14.0}, {"a": 10.0}, 1.0) == {}
-    assert duration_budget.excess_folders({"a": 16.0}, {"a": 10.0}, 1.0) == {"a": 16.0}
-    assert duration_budget.excess_folders({"a": 16.0}, {"a": 10.0}, 2.0) == {}
-    assert duration_budget.excess_folders({"a": 14.0}, {"a": 10.0}, 0.5) == {}
+    assert duration_budget.excess_folders({"a": 34.0}, {"a": 10.0}, 1.0) == {}
+    assert duration_budget.excess_folders({"a": 36.0}, {"a": 10.0}, 1.0) == {"a": 36.0}
+    assert duration_budget.excess_folders({"a": 36.0}, {"a": 10.0}, 2.0) == {}
+    assert duration_budget.excess_folders({"a": 34.0}, {"a": 10.0}, 0.5) == {}
     assert duration_budget.excess_folders({"new": 0.1}, {}, 1.0) == {"new": 0.1}
 
 

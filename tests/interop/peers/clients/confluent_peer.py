@@ -46,9 +46,13 @@ def consume(options: argparse.Namespace) -> None:
         try:
             consumer.commit(offsets=wanted, asynchronous=False)
         except KafkaException as error:
-            retried = (KafkaError.REBALANCE_IN_PROGRESS, KafkaError.STALE_MEMBER_EPOCH)
+            retried = (
+                KafkaError.ILLEGAL_GENERATION,  # the next generation began before the commit
+                KafkaError.REBALANCE_IN_PROGRESS,
+                KafkaError.STALE_MEMBER_EPOCH,
+            )
             if error.args[0].code() in retried:
-                # offsets of partitions that we keep are committed later
+                # Offsets of partitions that we keep, or have not given up yet, are committed later.
                 uncommitted.put_back(offsets)
             else:
                 emit("error", message=f"commit: {error}")

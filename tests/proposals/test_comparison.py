@@ -15,6 +15,7 @@ from partage.proposals.comparison.grid import cell_command, expand_grid, parse_p
 from partage.proposals.comparison.machine_limits import describe_machine
 from partage.proposals.comparison.report import Comparison, format_report
 from partage.proposals.comparison.report_texts import COLUMN_TEXTS, PHASE_TEXTS
+from partage.proposals.comparison.seed_medians import group_by_seed, median_phase
 from partage.proposals.comparison.socket_cell import expand_socket_grid
 from partage.proposals.designs.catalog import DESIGNS
 from partage.proposals.designs.finding_worlds import FindingWorld, find_world, findings_of
@@ -162,6 +163,31 @@ class TestReport:
         assert columns == list(COLUMN_TEXTS)
         for name in (*PHASE_TEXTS, *COLUMN_TEXTS):
             assert f"\n| {name} | " in report
+
+    def test_cells_of_several_seeds_are_one_row_with_median_and_range(self) -> None:
+        cells = expand_grid(
+            ["single-assignor"], {"members": (3,), "seed": (1, 2, 3)}, phases=("join",)
+        )
+        results = [run_cell(each) for each in cells]
+        stable = sorted(each.phase("join").stable_after_s or 0.0 for each in results)
+        assert stable[0] < stable[1] < stable[2]
+        report = format_report(Comparison(cells=results[::-1]))
+        assert "### 3 members, 6 partitions, 0 KB of metadata, seeds 1, 2, 3\n" in report
+        shown = f"| {stable[1]:.2f} s ({stable[0]:.2f} s to {stable[2]:.2f} s) |"
+        (row,) = (line for line in report.splitlines() if "| single-assignor | join |" in line)
+        assert shown in row
+        assert "--grid members=3 --grid seed=1,2,3 --phase join\n" in report
+
+    def test_one_unstable_seed_is_in_the_range(self) -> None:
+        cells = expand_grid(["single-assignor"], {"members": (3,), "seed": (1, 2, 3)}, phases=())
+        first, *others = (run_cell(each) for each in cells)
+        phases = [msgspec.structs.replace(first.phases[0], stable_after_s=None, is_stable=False)]
+        unstable = msgspec.structs.replace(first, phases=phases)
+        report = format_report(Comparison(cells=[unstable, *others]))
+        assert " s to never) |" in report
+        (group,) = group_by_seed([unstable, *others])
+        assert group.median().phase("form").is_stable
+        assert not median_phase([phases[0], *others[0].phases, *phases]).is_stable
 
     def test_report_has_the_machine_of_its_cpu_times(self) -> None:
         machine = describe_machine()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from partage.console.app import app
 from partage.proposals.comparison.cell import Workload, run_cell
 from partage.proposals.comparison.result_table import COLUMNS, results_table
 from partage.proposals.comparison.spark_cells import compare_on_spark
+
+from .standalone import Standalone
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -54,6 +58,25 @@ def test_compare_on_spark_continues_and_equals_local_run(
     assert _without_cpu(first)["cells"] == _without_cpu(local)["cells"]
     phases = sum(len(cell["phases"]) for cell in local["cells"])
     assert pq.read_table(tmp_path / "cells.parquet").num_rows == phases
+
+
+@pytest.mark.slow
+def test_cells_run_on_the_executors_of_a_cluster(tmp_path: Path) -> None:
+    asked = ["lab", "compare", "--design", "single-assignor", "--grid", "seed=1,2,3,4", "--json"]
+    asked += ["--grid", "members=3", "--phase", "join"]
+    with Standalone(tmp_path / "cluster") as cluster:
+        command = [str(Path(sys.executable).with_name("partage")), *asked, "--spark"]
+        command += ["--master", cluster.url]
+        spread = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert spread.returncode == 0, spread.stderr
+        logs = list((tmp_path / "cluster").glob("worker*/app-*/*/stderr"))
+        assert len({log.parts[-4] for log in logs}) == 2
+        assert all("Finished task" in log.read_text() for log in logs)
+    local = CliRunner().invoke(app, [*asked, "--jobs", "1"])
+    assert (
+        _without_cpu(json.loads(spread.stdout))["cells"]
+        == (_without_cpu(json.loads(local.stdout))["cells"])
+    )
 
 
 def _without_cpu(report: dict[str, Any]) -> dict[str, Any]:

@@ -38,6 +38,7 @@ from partage.proposals.comparison.cost_model import (
 )
 from partage.proposals.comparison.grid import (
     DEFAULT_GRID,
+    REPORT_GRID,
     SOCKET_PHASES,
     VARIANT_GRID,
     expand_grid,
@@ -128,7 +129,7 @@ def compare(
         bool,
         typer.Option(
             "--everything",
-            help="Add the variants, cells over sockets, claims, findings and cost models.",
+            help="Add variants, three seeds, cells over sockets, claims, findings, cost models.",
         ),
     ] = False,
     output: Annotated[
@@ -259,7 +260,7 @@ def _plan_everything(
     unseen_members: int,
 ) -> _Plan:
     """Return the cells of a complete report; see `_plan`."""
-    cells = expand_grid(designs, grid or DEFAULT_GRID, **_fixed(phases))
+    cells = expand_grid(designs, grid or REPORT_GRID, **_fixed(phases))
     if not designs:
         cells += expand_grid(VARIANTS, VARIANT_GRID, **_fixed(phases))
     fitted = expand_grid(designs, COST_GRID, phases=COST_PHASES)

@@ -20,6 +20,8 @@ from partage.proposals.simulation.world import DesignWorld, WorldOptions
 STEADY_MS: Final = 30_000
 _CHURN_GAP_MS: Final = 2_000
 _GROUP_ID: Final = "compared"
+#: Its multiples, modulo 1, are spread evenly.
+_GOLDEN_RATIO: Final = 0.6180339887
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,9 +255,9 @@ class CellRun:
     def run(self) -> CellResult:
         """Run all phases."""
         results = [self.measure("form", lambda: self.start_members(self.workload.members))]
-        results += [
-            self.measure(phase, partial(PHASES[phase], self)) for phase in self.workload.phases
-        ]
+        for number, phase in enumerate(self.workload.phases):
+            self._wait_within_heartbeat(number)
+            results.append(self.measure(phase, partial(PHASES[phase], self)))
         world = self.world
         return CellResult(
             workload=self.workload,
@@ -263,6 +265,18 @@ class CellRun:
             broken_rules=[f"{each.rule}: {each.description}" for each in world.broken_rules],
             double_read_s=world.readers.double_read_ms / 1000,
         )
+
+    def _wait_within_heartbeat(self, number: int) -> None:
+        """Wait for a part of the heartbeat interval that depends on the phase and the seed.
+
+        The members of a group send their heartbeats at nearly the same time, and learn of a
+        rebalance with them. The parts of consecutive seeds are spread over the interval.
+
+        Args:
+            number: How many phases were before, without "form".
+        """
+        part = (self.workload.seed + number) * _GOLDEN_RATIO % 1
+        self.world.run(int(part * self.workload.heartbeat_interval_ms))
 
     def measure(self, phase: str, disturb: Callable[[], None]) -> PhaseResult:
         """Disturb the group, and wait until it is stable again.

@@ -47,8 +47,18 @@ SOCKET_DEFAULTS: Final[Mapping[str, int]] = {
     "metadata_refresh_ms": 2_000,
 }
 
+#: The seeds of each cell in a complete report, which has the medians.
+REPORT_SEEDS: Final[Sequence[float]] = (1, 2, 3)
+
+#: The grid of the designs in a complete report.
+REPORT_GRID: Final[Mapping[str, Sequence[float]]] = {**DEFAULT_GRID, "seed": REPORT_SEEDS}
+
 #: The grid of the variants in a complete report.
-VARIANT_GRID: Final[Mapping[str, Sequence[float]]] = {"members": (100,), "metadata_kb": (10,)}
+VARIANT_GRID: Final[Mapping[str, Sequence[float]]] = {
+    "members": (100,),
+    "metadata_kb": (10,),
+    "seed": REPORT_SEEDS,
+}
 
 _MEMBERS_MAX: Final = 20_000
 _PARTITIONS_MAX: Final = 200_000
@@ -181,11 +191,14 @@ def _validate_subscriptions(cell: Workload) -> None:
         )
 
 
-def cell_command(cell: Workload, *, is_over_sockets: bool = False) -> str:
+def cell_command(
+    cell: Workload, *, seeds: Sequence[int] = (), is_over_sockets: bool = False
+) -> str:
     """Return the command that runs one cell again.
 
     Args:
         cell: The cell.
+        seeds: Its seeds, if it ran with several ones.
         is_over_sockets: True if it ran over sockets instead of in the simulator.
     """
     default = Workload(design=cell.design)
@@ -196,8 +209,10 @@ def cell_command(cell: Workload, *, is_over_sockets: bool = False) -> str:
     words += [
         f"--grid {name}={value:g}"
         for name, value in msgspec.structs.asdict(cell).items()
-        if name in PARAMETERS and value != defaults[name]
+        if name in PARAMETERS and value != defaults[name] and not (seeds and name == "seed")
     ]
+    if seeds:
+        words.append(f"--grid seed={','.join(map(str, seeds))}")
     if cell.phases != default.phases:
         words += [f"--phase {_quoted(each)}" for each in cell.phases or ("none",)]
     return " ".join(words)

@@ -8,6 +8,7 @@ from typing import Final
 
 from partage.proposals.comparison.plots import METRICS, collect_plot, draw_svg
 from partage.proposals.comparison.report import Comparison, format_report, picture_address
+from partage.proposals.comparison.seed_medians import group_by_seed
 from partage.proposals.designs.catalog import DESIGNS, VARIANTS
 
 #: The packages that `write_report` needs.
@@ -42,7 +43,8 @@ def write_report(directory: Path, comparison: Comparison) -> list[Path]:
     plotted = [each for each in cells if each.workload.design in DESIGNS] or cells
     used = {each.workload.design for each in plotted}
     designs = [each for each in (*DESIGNS, *VARIANTS) if each in used]
-    plots = [collect_plot(metric, plotted) for metric in METRICS]
+    medians = [each.median() for each in group_by_seed(plotted)]
+    plots = [collect_plot(metric, medians) for metric in METRICS]
     pictures = {picture_address(plot): draw_svg(plot, designs) for plot in plots}
     report = format_report(comparison, plots)
     table, text, page = (directory / each for each in ("cells.parquet", "report.md", "report.html"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from statistics import median_low
 from typing import Final
 
 import msgspec
@@ -21,6 +23,12 @@ from partage.proposals.comparison.report_texts import (
     ABOUT_SOCKETS,
     COLUMN_TEXTS,
     PHASE_TEXTS,
+)
+from partage.proposals.comparison.seed_medians import (
+    SeededResults,
+    group_by_seed,
+    median_phase,
+    stable_seconds,
 )
 from partage.proposals.designs.finding_worlds import SEEDS, FindingWorld, findings_of
 from partage.statemachine.pages import join_blocks, section, table
@@ -69,7 +77,8 @@ def format_report(comparison: Comparison, plots: Sequence[Plot] = ()) -> str:
     blocks = [
         "# Comparison of the designs",
         "One workload ran through each design in the simulator. CPU times depend on the machine; "
-        "all other figures of the simulator depend on the seed only.",
+        "all other figures of the simulator depend on the seed only. With several seeds, a figure "
+        "is their median, and two columns have the range in parentheses.",
         NOT_RUN,
         f"{ABOUT_CPU} ({comparison.machine})." if comparison.machine else "",
         section(
@@ -127,14 +136,23 @@ def _claim(claim: Claim) -> str:
 
 def _groups(results: Iterable[CellResult], *, is_over_sockets: bool = False) -> list[str]:
     """Return one table for each combination of parameters."""
-    by_parameters: dict[str, list[CellResult]] = {}
-    titled = [(cell_title(each, is_over_sockets=is_over_sockets), each) for each in results]
-    for title, result in sorted(titled, key=lambda each: (each[1].workload.members, each[0])):
-        by_parameters.setdefault(title, []).append(result)
+    by_parameters: dict[str, list[SeededResults]] = {}
+    titled = [
+        (cell_title(each, is_over_sockets=is_over_sockets), each) for each in group_by_seed(results)
+    ]
+    for title, group in sorted(titled, key=lambda each: (each[1].workload.members, each[0])):
+        by_parameters.setdefault(title, []).append(group)
     blocks = []
     for title, cells in by_parameters.items():
-        rows = [_row(cell, phase) for cell in cells for phase in cell.phases]
-        commands = [cell_command(each.workload, is_over_sockets=is_over_sockets) for each in cells]
+        rows = [_row(cell.workload.design, phases) for cell in cells for phases in cell.phases()]
+        commands = [
+            cell_command(
+                each.workload,
+                seeds=each.seeds if len(each.seeds) > 1 else (),
+                is_over_sockets=is_over_sockets,
+            )
+            for each in cells
+        ]
         blocks += [
             f"### {title}",
             table(_HEAD, rows, _HEAD[2:]),
@@ -148,9 +166,9 @@ def _groups(results: Iterable[CellResult], *, is_over_sockets: bool = False) -> 
     return blocks
 
 
-def cell_title(result: CellResult, *, is_over_sockets: bool = False) -> str:
+def cell_title(cells: SeededResults, *, is_over_sockets: bool = False) -> str:
     """Return the parameters of a cell without its design."""
-    cell = result.workload
+    cell = cells.workload
     defaults = msgspec.structs.asdict(Workload(design=cell.design))
     if is_over_sockets:
         defaults |= SOCKET_DEFAULTS
@@ -162,25 +180,36 @@ def cell_title(result: CellResult, *, is_over_sockets: bool = False) -> str:
     return (
         f"{cell.members:,} members{' over sockets' * is_over_sockets}, "
         f"{cell.partition_count:,} partitions, {cell.metadata_kb:g} KB of metadata, "
-        f"seed {cell.seed}{''.join(further)}"
+        f"seed{'s' * (len(cells.seeds) > 1)} {', '.join(map(str, cells.seeds))}{''.join(further)}"
     )
 
 
-def _row(cell: CellResult, phase: PhaseResult) -> tuple[str, ...]:
-    stable = "never" if phase.stable_after_s is None else f"{phase.stable_after_s:.2f} s"
+def _row(design: str, phases: Sequence[PhaseResult]) -> tuple[str, ...]:
+    """Return the medians of a phase, and the ranges of the times."""
+    phase = median_phase(phases)
     return (
-        cell.workload.design,
+        design,
         phase.phase,
-        stable,
+        _with_range([stable_seconds(each) for each in phases], _stable_text),
         f"{phase.counted_s:.2f} s",
         f"{phase.messages:,}",
         f"{phase.bytes:,}",
         f"{phase.coordinator_cpu_ms:,.1f} ms",
-        f"{phase.unread_partition_s:,.1f}",
+        _with_range([each.unread_partition_s for each in phases], "{:,.1f}".format),
         f"{phase.moved_partitions:,}",
         f"{phase.duplicate_records:,}",
         str(phase.round_trips),
     )
+
+
+def _stable_text(seconds: float) -> str:
+    return "never" if seconds == inf else f"{seconds:.2f} s"
+
+
+def _with_range(values: Sequence[float], to_text: Callable[[float], str]) -> str:
+    """Return the median, and the smallest and largest value if they are other values."""
+    low, middle, high = map(to_text, (min(values), median_low(values), max(values)))
+    return middle if low == high else f"{middle} ({low} to {high})"
 
 
 def _findings(comparison: Comparison) -> list[str]:

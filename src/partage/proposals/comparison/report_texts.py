@@ -43,8 +43,8 @@ COLUMN_TEXTS: Final = {
         "Time from the start of the phase until the last partition got or lost a reader; “never” "
         "if the group did not become stable in time. It includes the wait for the end of a "
         "session or of a pause. Members learn of a rebalance with their heartbeats, except in "
-        "`broker-side`, and the members of a group send them at nearly the same time. A phase "
-        "starts at one time of the heartbeat interval, which differs between designs. So a "
+        "`broker-side`, and the members of a group send them at nearly the same time. So each "
+        "seed starts a phase at another part of the heartbeat interval. With one seed, a "
         "difference below one interval may be that of the wait for the heartbeats."
     ),
     "counted": (

@@ -114,8 +114,8 @@ class ScriptedPort:
 class Relay(ScriptedPort):
     """A fixed address in front of the current broker, as a load balancer or a name is."""
 
-    def __init__(self, target: str) -> None:
-        super().__init__(self._relay)
+    def __init__(self, target: str, *, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(self._relay, tls=tls)
         self.target = target
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from threading import Condition, Event, Thread
 
@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import Producer
 
 from client.certificate_authority import Authority
+from client.scripted_broker import Relay
 from partage.broker.broker import Broker
 from partage.log.memory_disk import MemoryDisk
-from partage.model.addresses import Address
 from partage.model.settings import BrokerSettings
 
 from .proposal_processes import MemberProcess, ProposalProcess
@@ -26,29 +26,15 @@ _PATIENCE_S = 30.0
 @asynccontextmanager
 async def tls_broker(context: ssl.SSLContext) -> AsyncIterator[str]:
     """Run a broker behind a port with TLS; yield the address of the port."""
-    broker: Broker
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        to_reader, to_writer = await asyncio.open_connection(*broker.address)
-        await asyncio.gather(copy(reader, to_writer), copy(to_reader, writer))
-
-    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            while data := await reader.read(1 << 16):
-                writer.write(data)
-                await writer.drain()
-        writer.close()
-
-    port = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
-    address = Address(*port.sockets[0].getsockname())
-    broker = await Broker.start(
-        MemoryDisk(), BrokerSettings(), host="127.0.0.1", port=0, advertised=address
-    )
-    try:
-        yield f"{address[0]}:{address[1]}"
-    finally:
-        port.close()
-        await broker.stop()
+    async with Relay("", tls=context) as port:
+        broker = await Broker.start(
+            MemoryDisk(), BrokerSettings(), host="127.0.0.1", port=0, advertised=port.address
+        )
+        port.target = f"{broker.address.host}:{broker.address.port}"
+        try:
+            yield f"{port.address.host}:{port.address.port}"
+        finally:
+            await broker.stop()
 
 
 @contextmanager
@@ -89,6 +75,7 @@ def test_member_reads_records_over_tls(design: str, tmp_path: Path) -> None:
         )
         producer.produce("t", "v")
         assert producer.flush(_PATIENCE_S) == 0
+        del producer  # it would connect again while the port closes
         config = tmp_path / "client.properties"
         config.write_text(
             f"security.protocol=SSL\nssl.truststore.type=PEM\n"

@@ -7,12 +7,13 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from interop.peers.kafka import ApacheKafka
 from partage.testing import BrokerProcess, ThreadedBroker
@@ -176,15 +177,20 @@ class Target:
         reader = self._reader(isolation_level)
         ends = self._ends(reader)
         reader.assign([TopicPartition(p.topic, p.partition, 0) for p in self._partitions])
-        found = Counter()
-        # The query may commit more rows meanwhile, so a position may pass its end.
-        while any(
-            p.offset < end for p, end in zip(reader.position(self._partitions), ends, strict=True)
-        ):
-            message = reader.poll(60)
-            assert message is not None
+        found, reached = Counter(), [0] * PARTITIONS
+        until = time.monotonic() + 60
+        # The query may commit more rows meanwhile, so the reader may pass the ends.
+        while any(at < end for at, end in zip(reached, ends, strict=True)):
+            message = reader.poll(1)
+            if message is None:
+                assert time.monotonic() < until, (reached, ends, self._ends(reader))
+                continue
+            until = time.monotonic() + 60
             if message.error() is None:
                 found[int(message.value())] += 1
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                # After aborted rows and markers, only this error has the offset.
+                reached[message.partition()] = message.offset()
         reader.close()
         return found
 

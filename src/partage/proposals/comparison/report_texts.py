@@ -60,7 +60,7 @@ COLUMN_TEXTS: Final = {
     "bytes": "The size of these messages on the wire, with frames and headers.",
     "coordinator CPU": (
         "CPU time of the coordinator's state machine, without connections, encoding and storage. "
-        "It is that of one run on the machine that made this report."
+        "It depends on the machine that made this report."
     ),
     "partition-seconds unread": (
         "Time without a reader, summed over all partitions. It may include the same wait for "

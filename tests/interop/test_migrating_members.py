@@ -69,8 +69,8 @@ class MigratingGroup(Settling):
         """Stop a member after all members have reached the epoch of the group.
 
         If it is the last one with the consumer protocol, both brokers refuse the commits of a
-        classic member that has an earlier epoch (script bidirectional.txt), and the next reader of
-        its partitions reads records again.
+        classic member that has an earlier epoch (script bidirectional.txt). The next reader of its
+        partitions then reads records again.
         """
         self.team.wait_until(self._is_stable, "all members reach the last epoch", PATIENCE_S)
         self.leave(member)

@@ -49,10 +49,10 @@ change, so a coordinator that takes over sees the group before or after it.
 """
 
 _MIXED = """\
-Before the last member with the consumer protocol is stopped, wait until the group is `Stable`. A
-member with the classic protocol that has an earlier epoch at a downgrade loses its partitions: its
-next commit or heartbeat gets ILLEGAL_GENERATION, and the next readers repeat the records that it
-had not committed. Apache Kafka does the same.
+Before you stop the last member with the consumer protocol, wait until the group is `Stable`. At a
+downgrade, a member with the classic protocol may still have an earlier epoch. Its next commit or
+heartbeat then gets ILLEGAL_GENERATION, and it loses its partitions. The next readers repeat the
+records that it had not committed. Apache Kafka does the same.
 
 A member with the classic protocol follows no leader here. JoinGroup is answered at once, or when
 the target that it causes is computed, with the member's epoch as generation and the first protocol

@@ -80,6 +80,7 @@ def test_check_durations_fails_slow_folders(suite: Path) -> None:
     budgets = suite / "tests" / "durations.toml"
     options = ("-p", "xdist", "-n", "1", "--check-durations")
 
+    # Half as much again of this budget, and the 20 s for shared starts, are less than no time.
     budgets.write_text("reference_s = 1000\n[folders]\nquick = 1\nslow = -14\n")
     result = run(suite, *options)
     assert (result.returncode, "Too slow: slow." in result.stdout) == (1, True), result.stdout

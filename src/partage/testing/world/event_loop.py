@@ -116,7 +116,7 @@ class _OrderedTask(asyncio.Task[T]):
 
     def __hash__(self) -> int:
         if not self._serial:
-            self._serial = next(self._loop.serials)  # type: ignore[attr-defined]
+            self._serial = next(self._loop.serials)  # type: ignore[attr-defined]  # the loop of a world
         return self._serial
 
 
@@ -127,7 +127,7 @@ class _OrderedFuture(asyncio.Future[T]):
 
     def __hash__(self) -> int:
         if not self._serial:
-            self._serial = next(self._loop.serials)  # type: ignore[attr-defined]
+            self._serial = next(self._loop.serials)  # type: ignore[attr-defined]  # the loop of a world
         return self._serial
 
 
@@ -173,7 +173,7 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
             StalledWorldError: no timer exists, so all tasks would wait for ever; or callbacks
                 repeat endlessly at one time.
         """
-        if self._callbacks or self._stopping:  # type: ignore[attr-defined]
+        if self._callbacks or self._stopping:  # type: ignore[attr-defined]  # private in asyncio
             self._now_s += _TURN_S
             self._turns += 1
             if self._turns > _TURNS_MAX:
@@ -220,7 +220,7 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
             handle = callbacks.popleft()
             if handle._cancelled:
                 continue
-            context = handle._context  # type: ignore[attr-defined]
+            context = handle._context  # type: ignore[attr-defined]  # private in asyncio
             process = context.get(process_variable)
             if (
                 process is not None
@@ -229,7 +229,7 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
             ):
                 continue
             try:
-                context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
+                context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]  # private in asyncio
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException as error:
@@ -249,8 +249,8 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
         """Run a callback in the next turn; see `asyncio.loop.call_soon`."""
-        if self._closed:  # type: ignore[attr-defined]
-            self._check_closed()  # type: ignore[attr-defined]
+        if self._closed:  # type: ignore[attr-defined]  # private in asyncio
+            self._check_closed()  # type: ignore[attr-defined]  # private in asyncio
         handle = _WorldHandle(callback, args, self, context)
         self._callbacks.append(handle)
         return handle
@@ -285,8 +285,8 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
 
         Timers of the same time run in the order of their creation.
         """
-        if self._closed:  # type: ignore[attr-defined]
-            self._check_closed()  # type: ignore[attr-defined]
+        if self._closed:  # type: ignore[attr-defined]  # private in asyncio
+            self._check_closed()  # type: ignore[attr-defined]  # private in asyncio
         timer = _WorldTimerHandle(when, callback, args, self, context)
         heapq.heappush(self._timers, (when, next(self.serials), timer))
         return timer

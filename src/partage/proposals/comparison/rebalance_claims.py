@@ -147,8 +147,10 @@ class DisagreementJoins(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_remedied(self) -> bool:
-        """True if only a refresh causes a rebalance."""
-        return self.remedied <= self.refreshes + 1
+        """True if no member joins: all members have refreshed their metadata before this time, so
+        each of these joins would come from the disagreement.
+        """
+        return self.remedied == 0
 
 
 def judge_disagreement(measured: Sequence[DisagreementJoins]) -> Judgement:
@@ -166,7 +168,7 @@ def judge_disagreement(measured: Sequence[DisagreementJoins]) -> Judgement:
             effect = "so rebalances cause rebalances, and the remedy does not end this"
         texts.append(
             f"With a refresh every {each.refresh_s:g} s, each member joins {each.joins:,.0f} times "
-            f"in a time with {each.refreshes:,.0f} refreshes, and {each.remedied:,.0f} times with "
+            f"in a time with {each.refreshes:,.0f} refreshes, and {each.remedied:,g} times with "
             f"the remedy, {effect}."
         )
     return Judgement(verdict=combine(verdicts), reason=" ".join(texts))
@@ -224,7 +226,8 @@ def measure_disagreement(cpu_clock_ns: Callable[[], int]) -> Claim:
         rule=(
             "A refresh that finds another count causes one rebalance, in which each member joins "
             "once. More joins than refreshes of all members mean that rebalances cause "
-            "rebalances. Reproduced if this happens at each interval, and not with the remedy."
+            "rebalances. Reproduced if this happens at each interval, and if no member joins with "
+            "the remedy: each has refreshed its metadata in the first half."
         ),
         figures=figures,
         verdict=judgement.verdict,

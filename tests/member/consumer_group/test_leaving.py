@@ -9,7 +9,7 @@ from partage.member.consumer_group.states import ConsumerMemberState
 from partage.member.timers import MemberTimer
 from partage.model.errors import ErrorCode
 
-from .group_with_members import MemberNode
+from .group_with_members import GroupWithMembers, MemberNode
 from .test_member import EVERYTHING, callbacks, group_of, heartbeats, next_heartbeat
 
 RETRIED = [
@@ -186,3 +186,24 @@ def test_leave_ends_if_the_lookup_is_refused() -> None:
     )
     assert node.member.state is ConsumerMemberState.UNSUBSCRIBED
     assert not node.timers.armed
+
+
+def test_leave_drops_an_acknowledgement_that_waits_for_a_response() -> None:
+    node = GroupWithMembers(A=None)["A"]
+    node.subscribe("ta", "tb")
+    node.poll()
+    node.find()
+    for _ in range(2):  # the join, and a report without the topics, whose names are not known
+        node.deliver_request()
+        node.deliver_response()
+    next_heartbeat(node)
+    node.resolve()
+    node.complete_callback()
+    assert node.member.state is ConsumerMemberState.ACKNOWLEDGING
+    node.leave()
+    sent = len(heartbeats(node))
+    node.deliver_request()
+    node.deliver_response()
+    assert len(heartbeats(node)) == sent, "a leaving member reports nothing"
+    next_heartbeat(node)
+    assert len(heartbeats(node)) == sent + 1

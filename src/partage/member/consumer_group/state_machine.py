@@ -118,7 +118,9 @@ def _on_leave_requested(
     elif member.state not in (_S.PREPARE_LEAVING, _S.LEAVING):
         member.leave_request = event
         member.is_release_lost = not member.is_in_group
-        member.is_heartbeat_due &= member.is_in_group
+        # An acknowledgement that waits for a response is not sent: a leaving member reports nothing
+        is_acknowledgement_due = member.state is _S.ACKNOWLEDGING and member.in_flight is not None
+        member.is_heartbeat_due &= member.is_in_group and not is_acknowledgement_due
         member.transition_to(context, _S.PREPARE_LEAVING)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from partage.model.errors import ErrorCode
 from partage.model.settings import ConsumerGroupSettings
 
-from .harness import ConsumerHarness, parts, topic
+from .harness import ConsumerHarness, joining, parts, topic
 
 
 def test_static_member_returns_with_its_partitions_without_a_new_epoch() -> None:
@@ -91,6 +91,23 @@ def test_static_member_that_leaves_during_a_revocation_is_not_removed() -> None:
     reply = harness.join("C", "t", instance_id="i")
     assert reply.assignment == parts(t=(0, 1, 2))
     assert harness.beat("B").assignment == parts(t=(3, 4, 5))
+
+
+def test_static_member_that_returns_during_a_computation_is_not_removed() -> None:
+    harness = ConsumerHarness(topics={"t": topic("t", 6), "u": topic("u", 1)})
+    harness.join("A", "t", instance_id="i")
+    harness.join("B", "t")
+    harness.beat("A", instance_id="i")
+    harness.ask("A", -2, instance_id="i")
+    harness.runs_actions = False
+    ticket = harness.send("C", 0, **joining("t", "u"), instance_id="i")
+    assert ticket not in harness.replies
+    for _ in range(10):
+        harness.advance(10_000)
+        harness.beat("B")
+    assert harness.group.members.keys() == {"B", "C"}
+    harness.run_actions()
+    assert harness.replies[ticket].error is ErrorCode.NONE
 
 
 def test_static_member_returns_to_a_full_group() -> None:

@@ -10,6 +10,8 @@ from partage.coordinator.consumer_group.records import (
 )
 from partage.coordinator.timers import RebalanceTimer, SessionTimer
 
+#: The epoch of a member that joins.
+JOIN_EPOCH = 0
 #: The epoch of a static member that left for a while.
 STATIC_LEAVE_EPOCH = -2
 #: The epoch in the heartbeat of a member that leaves.
@@ -70,11 +72,14 @@ class ConsumerMember:
 
     @property
     def must_revoke(self) -> bool:
-        """True while the rebalance timer waits for the member to give up partitions."""
+        """True while the rebalance timer waits for the member to give up partitions.
+
+        A member that replaces a static one owns nothing until its join is answered.
+        """
         return (
             not self.is_classic
             and self.assignment.state is ReconciliationState.UNREVOKED_PARTITIONS
-            and self.epoch != STATIC_LEAVE_EPOCH
+            and self.epoch > JOIN_EPOCH
         )
 
     def is_reconciled(self, target_epoch: int) -> bool:

@@ -2,8 +2,9 @@
 
     python tools/check_names.py
 
-Three rules: no module is named by a gerund, no public class name occurs in two modules, and every
-exception class ends in `Error`. `GERUNDS` and `SHARED_NAMES` list the exceptions with a reason.
+Three rules: no module or package is named by a gerund, no public class name occurs in two modules,
+and every exception class ends in `Error`. `GERUNDS` and `SHARED_NAMES` list the exceptions with a
+reason.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "partage"
 
 #: Established terms.
 GERUNDS = {
+    "testing": "the usual name of what a package offers for its users' tests",
     "wire/codec/decoding.py": "the usual name of the counterpart of encoding",
     "wire/codec/encoding.py": "the usual name of the counterpart of decoding",
 }
@@ -34,15 +36,14 @@ SHARED_NAMES = {
     "Event": "the events of each state machine",
     "JoinGroupMember": "of the JoinGroup API, in Kafka's format and in that of a design",
     "JoinGroupProtocol": "of the JoinGroup API, in Kafka's format and in that of a design",
-    "JoinGroupRequest": "of the JoinGroup API, in Kafka's format and in those of two designs",
-    "JoinGroupResponse": "of the JoinGroup API, in Kafka's format and in those of two designs",
+    "JoinGroupRequest": "of the JoinGroup API, in three formats that are compared by name",
+    "JoinGroupResponse": "of the JoinGroup API, in three formats that are compared by name",
     "LeaderElection": "asynchronous and synchronous",
     "LeaveRequested": "the event of a member, in the product and in the designs that adapt it",
     "LocalStore": "on a real disk and on a simulated one",
     "LogMaintenance": "of the real broker and of the simulated one",
     "Member": "a member of a group, seen by the coordinator, by the member and by an assignor",
     "Membership": "asynchronous and synchronous",
-    "MetadataChanged": "the event of a member, in the product and in the designs that adapt it",
     "Outcome": "the outcome of each state machine",
     "Processor": "asynchronous and synchronous",
     "RedundantIndexer": "asynchronous and synchronous",
@@ -52,7 +53,6 @@ SHARED_NAMES = {
     "SubscriptionChanged": "the event of a member, in the product and in the designs",
     "Term": "asynchronous and synchronous",
     "TimerFired": "the event of each state machine",
-    "TopicsChanged": "the event of a coordinator, in the product and in the designs that adapt it",
     "WorkerPool": "asynchronous and synchronous",
 }
 
@@ -63,14 +63,16 @@ def findings() -> list[str]:
     modules_by_class: dict[str, list[str]] = defaultdict(list)
     for path in sorted(SOURCE.rglob("*.py")):
         name = path.relative_to(SOURCE).as_posix()
-        if path.stem.endswith("ing") and name not in GERUNDS:
-            found.append(f"{name}: the module is named by a gerund; use a noun")
+        is_package = path.stem == "__init__"
+        module = path.parent.relative_to(SOURCE).as_posix() if is_package else name
+        if module.removesuffix(".py").endswith("ing") and module not in GERUNDS:
+            found.append(f"{module}: the module is named by a gerund; use a noun")
         for node in ast.parse(path.read_text()).body:
             if not isinstance(node, ast.ClassDef):
                 continue
             if not node.name.startswith("_"):
                 modules_by_class[node.name].append(name)
-            bases = {base.id for base in node.bases if isinstance(base, ast.Name)}
+            bases = {ast.unparse(base) for base in node.bases}
             is_exception = any(base.endswith(("Error", "Exception")) for base in bases)
             if is_exception and not node.name.endswith("Error"):
                 found.append(f"{name}: exception {node.name} does not end in Error")

@@ -16,7 +16,7 @@ from partage.proposals import machine
 from partage.proposals.designs.checked import CheckedCoordinator
 from partage.proposals.join_group.checker import Dialect
 from partage.proposals.join_group.settings import CoordinatorSettings
-from partage.proposals.machine import Connection
+from partage.proposals.machine import ConnectionId
 from partage.proposals.multi_assignor.coordinator import MultiAssignorCoordinator
 from partage.proposals.multi_assignor.invariants import MultiAssignorDialect
 from partage.proposals.multi_assignor.messages import JoinGroupProtocol
@@ -89,14 +89,14 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.handle(
             machine.MessageReceived(
                 at_ms=self.now_ms,
-                connection=Connection(connection),
+                connection=ConnectionId(connection),
                 message=message,
                 draw=self.draws,
             )
         )
 
     def close(self, connection: int) -> None:
-        self.handle(machine.ConnectionLost(at_ms=self.now_ms, connection=Connection(connection)))
+        self.handle(machine.ConnectionLost(at_ms=self.now_ms, connection=ConnectionId(connection)))
 
     @rule(for_ms=st.sampled_from((100, 1_000, 3_000, 7_000, 25_000)))
     def tick(self, for_ms: int) -> None:

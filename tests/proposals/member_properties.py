@@ -310,7 +310,7 @@ class JoinGroupMemberMachine(MemberMachine):
         self.known_topics = dict(self.topics)
         state, count = self.inner.state, len(self.sent)
         is_over = self.inner.is_session_over(self.now_ms)
-        self.handle(machine.MetadataChanged(at_ms=self.now_ms, topics=dict(self.topics)))
+        self.handle(machine.PartitionCountsChanged(at_ms=self.now_ms, topics=dict(self.topics)))
         if topic not in self.subscription and not is_over:
             assert len(self.sent) == count, f"{self.sent[count:]} follow a change of {topic}"
             assert self.inner.state is state, f"{self.inner.state} follows a change of {topic}"

@@ -25,7 +25,7 @@ from partage.proposals import machine
 from partage.proposals.assignment import assign_partitions
 from partage.proposals.designs.checked import CheckedCoordinator, CheckedMember
 from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
-from partage.proposals.machine import Connection
+from partage.proposals.machine import ConnectionId
 from partage.proposals.multi_assignor.coordinator import MultiAssignorCoordinator
 from partage.proposals.multi_assignor.member import MultiAssignorMember, MultiAssignorOptions
 from partage.proposals.single_assignor.coordinator import (
@@ -53,7 +53,7 @@ class ScenarioMember:
     def __init__(self, name: str, checked: CheckedMember) -> None:
         self.name = name
         self.checked = checked
-        self.connection: Connection | None = None
+        self.connection: ConnectionId | None = None
         self.positions: dict[TopicPartition, int] = {}
         self.computations: deque[ComputeShares] = deque()
         self.is_stopped = False
@@ -157,7 +157,9 @@ class MemberScenarioRunner:
         self._events.append((member, machine.Started(at_ms=0)))
 
     def do_refresh(self, words: list[str]) -> None:
-        self._to_member(words, machine.MetadataChanged(at_ms=0, topics=self._topics_of(words[0])))
+        self._to_member(
+            words, machine.PartitionCountsChanged(at_ms=0, topics=self._topics_of(words[0]))
+        )
 
     def do_subscribe(self, words: list[str]) -> None:
         topics = frozenset(words[1].split(","))
@@ -274,7 +276,7 @@ class MemberScenarioRunner:
                 if not self.is_reachable:
                     self._events.append((member, machine.Disconnected(at_ms=0)))
                     return "finds no coordinator"
-                member.connection = Connection(self._connections)
+                member.connection = ConnectionId(self._connections)
                 self._events.append((member, machine.Connected(at_ms=0)))
                 return "connects"
             case machine.Disconnect():

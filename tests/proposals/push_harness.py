@@ -26,7 +26,7 @@ from partage.proposals.broker_side.purgatory import RequestKind, WatcherTimer
 from partage.proposals.broker_side.records import OwnerRecord, Record
 from partage.proposals.broker_side.registry import RebalancePhase
 from partage.proposals.broker_side.settings import PushCoordinatorSettings
-from partage.proposals.machine import Connection
+from partage.proposals.machine import ConnectionId
 from partage.wire.types import Message
 
 BROKER = BrokerAddress(id=0, host="h", port=9092)
@@ -73,13 +73,13 @@ class Harness:
     def send(self, connection: int, message: Message) -> list[tuple[int, Any]]:
         return self.handle(
             machine.MessageReceived(
-                at_ms=self.now_ms, connection=Connection(connection), message=message, draw=0
+                at_ms=self.now_ms, connection=ConnectionId(connection), message=message, draw=0
             )
         )
 
     def lose(self, connection: int) -> list[tuple[int, Any]]:
         return self.handle(
-            machine.ConnectionLost(at_ms=self.now_ms, connection=Connection(connection))
+            machine.ConnectionLost(at_ms=self.now_ms, connection=ConnectionId(connection))
         )
 
     def fire(self, key: Any) -> list[tuple[int, Any]]:
@@ -87,7 +87,7 @@ class Harness:
         return self.handle(machine.TimerFired(at_ms=self.now_ms, key=key))
 
     def change_topics(self, topics: dict[str, int]) -> list[tuple[int, Any]]:
-        return self.handle(machine.TopicsChanged(at_ms=self.now_ms, topics=topics))
+        return self.handle(machine.ClusterTopicsChanged(at_ms=self.now_ms, topics=topics))
 
     def switch(self, *, is_enabled: bool, group_id: str = "g") -> list[tuple[int, Any]]:
         return self.handle(

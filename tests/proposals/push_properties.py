@@ -249,7 +249,7 @@ class PushMachine(CoordinatorMachine):
     @rule(topic=st.sampled_from(("t", "u", "tt")))
     def add_partition(self, topic: str) -> None:
         self.topics = {**self.topics, topic: self.topics.get(topic, 0) + 1}
-        self.handle(machine.TopicsChanged(at_ms=self.now_ms, topics=self.topics))
+        self.handle(machine.ClusterTopicsChanged(at_ms=self.now_ms, topics=self.topics))
 
     @rule(group_id=st.sampled_from(("g", "h")), is_enabled=st.booleans())
     def switch(self, group_id: str, is_enabled: bool) -> None:

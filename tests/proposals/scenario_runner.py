@@ -36,7 +36,7 @@ from partage.proposals.designs.checked import CheckedCoordinator, CheckedMember
 from partage.proposals.join_group.checker import Dialect
 from partage.proposals.join_group.records import GroupRemovedRecord
 from partage.proposals.join_group.settings import CoordinatorSettings
-from partage.proposals.machine import Connection
+from partage.proposals.machine import ConnectionId
 from partage.proposals.multi_assignor import messages as multi
 from partage.proposals.multi_assignor.coordinator import MultiAssignorCoordinator
 from partage.proposals.multi_assignor.invariants import MultiAssignorDialect
@@ -127,7 +127,7 @@ class CoordinatorRunner(ScenarioRunner):
         self.handle(
             machine.MessageReceived(
                 at_ms=self.now_ms,
-                connection=Connection(self.connections[name]),
+                connection=ConnectionId(self.connections[name]),
                 message=message,
                 draw=draw,
             )
@@ -153,7 +153,7 @@ class CoordinatorRunner(ScenarioRunner):
         raise NotImplementedError
 
     def do_lose(self, words: list[str]) -> None:
-        connection = Connection(self.connections.pop(words[0]))
+        connection = ConnectionId(self.connections.pop(words[0]))
         self.handle(machine.ConnectionLost(at_ms=self.now_ms, connection=connection))
 
 
@@ -367,7 +367,7 @@ class PushRunner(CoordinatorRunner):
         self.handle(machine.Elected(at_ms=self.now_ms, topics=self.topics(words)))
 
     def do_topics(self, words: list[str]) -> None:
-        self.handle(machine.TopicsChanged(at_ms=self.now_ms, topics=self.topics(words)))
+        self.handle(machine.ClusterTopicsChanged(at_ms=self.now_ms, topics=self.topics(words)))
 
     def do_register(self, words: list[str]) -> None:
         name, options = words[0], split_options(words)

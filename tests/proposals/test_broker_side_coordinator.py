@@ -35,7 +35,7 @@ from partage.proposals.comparison.cell import Workload, run_cell
 from partage.proposals.designs.broker_side import BrokerSide, BrokerSideClosing
 from partage.proposals.designs.worlds import run_world
 from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
-from partage.proposals.machine import Connection
+from partage.proposals.machine import ConnectionId
 from partage.proposals.simulation.trial import FaultTrial
 from partage.wire.types import Message
 from proposals.push_harness import (
@@ -194,7 +194,7 @@ class TestPings:
         (first, _) = harness.watchers(RequestKind.PING)
         harness.fire(first)
         harness.send(1, PingResponse(consumer_id="c1"))  # the answer to the expired ping
-        assert harness.coordinator.consumers[Connection(1)].failed_pings == 0
+        assert harness.coordinator.consumers[ConnectionId(1)].failed_pings == 0
 
     def test_next_ping_does_not_wait_for_the_response(self) -> None:
         """A consumer that shuts down cannot tell from the next ping that its offsets arrived."""

@@ -19,7 +19,7 @@ from partage.proposals.broker_side.messages import (
 )
 from partage.proposals.broker_side.records import partition_number
 from partage.proposals.broker_side.settings import PushConsumerSettings, PushCoordinatorSettings
-from partage.proposals.machine import Connection
+from partage.proposals.machine import ConnectionId
 from partage.wire.types import Message
 
 BROKERS = (BrokerAddress(id=3, host="h", port=1), BrokerAddress(id=4, host="h", port=2))
@@ -32,7 +32,7 @@ def coordinator(topics: dict[str, int] | None = None) -> PushCoordinator:
 
 
 def ask(of: PushCoordinator, message: Message) -> Message:
-    event = machine.MessageReceived(at_ms=0, connection=Connection(1), message=message, draw=0)
+    event = machine.MessageReceived(at_ms=0, connection=ConnectionId(1), message=message, draw=0)
     return of.handle(event).sends[0][1]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from partage.proposals.comparison.cell import CellRun, Workload
 from partage.proposals.designs.catalog import DESIGNS
-from partage.proposals.machine import Connection, ConnectionLost, Event, MessageReceived
+from partage.proposals.machine import ConnectionId, ConnectionLost, Event, MessageReceived
 
 
 class CallCounter:
@@ -18,7 +18,7 @@ class CallCounter:
 
     def __init__(self, coordinator: Any) -> None:
         self.calls = 0
-        self.connections: set[Connection] = set()
+        self.connections: set[ConnectionId] = set()
         self.coordinator = coordinator
 
     def handle(self, event: Event) -> Any:

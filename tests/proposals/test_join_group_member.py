@@ -109,7 +109,7 @@ def test_member_that_is_closed_while_it_commits_leaves_without_joining() -> None
     reconnect(member)
     response: Message = OffsetFetchResponse(topics=[])
     member.handle(machine.ResponseReceived(at_ms=200, message=response))
-    member.handle(machine.MetadataChanged(at_ms=300, topics={"t": 2}))
+    member.handle(machine.PartitionCountsChanged(at_ms=300, topics={"t": 2}))
     positions = {TopicPartition("t", 0): 7}
     member.handle(machine.PositionsTaken(at_ms=300, positions=positions))
     member.handle(machine.LeaveRequested(at_ms=301))
@@ -210,12 +210,14 @@ class TestStoppedProcess:
 class TestPattern:
     def test_new_topic_that_matches_starts_a_rebalance(self) -> None:
         member = member_with_pattern("fli.*")
-        outcome = member.handle(machine.MetadataChanged(at_ms=10, topics={"t": 1, "flights": 2}))
+        outcome = member.handle(
+            machine.PartitionCountsChanged(at_ms=10, topics={"t": 1, "flights": 2})
+        )
         assert isinstance(sent(outcome), JoinGroupRequest)
 
     def test_new_topic_that_does_not_match_changes_nothing(self) -> None:
         member = member_with_pattern("fli.*")
-        outcome = member.handle(machine.MetadataChanged(at_ms=10, topics={"t": 1, "u": 2}))
+        outcome = member.handle(machine.PartitionCountsChanged(at_ms=10, topics={"t": 1, "u": 2}))
         assert outcome.actions == []
 
 

@@ -23,7 +23,7 @@ from partage.proposals.join_group.group import (
 from partage.proposals.join_group.member import DesignMemberState, Timer
 from partage.proposals.join_group.records import CommittedOffsetRecord, GenerationRecord
 from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
-from partage.proposals.machine import Connection
+from partage.proposals.machine import ConnectionId
 from partage.proposals.multi_assignor.computation import MetadataCompression, active_subscription
 from partage.proposals.multi_assignor.coordinator import MultiAssignorCoordinator
 from partage.proposals.multi_assignor.member import MultiAssignorMember, MultiAssignorOptions
@@ -98,7 +98,7 @@ class Harness:
         return self._handle(
             machine.MessageReceived(
                 at_ms=self.now_ms,
-                connection=Connection(connection),
+                connection=ConnectionId(connection),
                 message=message,
                 draw=self._draw,
             )
@@ -106,7 +106,7 @@ class Harness:
 
     def lose(self, connection: int) -> list[tuple[int, Any]]:
         return self._handle(
-            machine.ConnectionLost(at_ms=self.now_ms, connection=Connection(connection))
+            machine.ConnectionLost(at_ms=self.now_ms, connection=ConnectionId(connection))
         )
 
     def fire(self, key: Any) -> list[tuple[int, Any]]:

@@ -11,7 +11,7 @@ from partage.lab.environment.clock import START_MS
 from partage.proposals import machine
 from partage.proposals.designs.catalog import find_design
 from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
-from partage.proposals.machine import Connection
+from partage.proposals.machine import ConnectionId
 from partage.proposals.simulation.design import MemberTemplate
 from partage.proposals.simulation.processes import Process
 from partage.proposals.simulation.world import DesignWorld, WorldOptions
@@ -120,7 +120,7 @@ def test_crash_loses_the_last_of_the_records_that_are_not_durable() -> None:
         coordinator: Any = world.coordinator
         coordinator.machine = NumberingMachine()
         for _ in range(4):
-            coordinator._handle(machine.ConnectionLost(at_ms=0, connection=Connection(1)))
+            coordinator._handle(machine.ConnectionLost(at_ms=0, connection=ConnectionId(1)))
             world.run(6)
         world.crash_coordinator()  # 24 ms after the first record
         found.add(tuple(world._records))

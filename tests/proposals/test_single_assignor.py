@@ -20,7 +20,7 @@ from partage.proposals.join_group.group import (
 )
 from partage.proposals.join_group.member import DesignMemberState, Timer
 from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
-from partage.proposals.machine import Connection
+from partage.proposals.machine import ConnectionId
 from partage.proposals.single_assignor.coordinator import (
     SingleAssignorCoordinator,
     SynchronizerChoice,
@@ -100,7 +100,7 @@ class Harness:
         return self._handle(
             machine.MessageReceived(
                 at_ms=self.now_ms,
-                connection=Connection(connection),
+                connection=ConnectionId(connection),
                 message=message,
                 draw=self._count,
             )
@@ -295,7 +295,7 @@ class TestMember:
         (late,) = chosen.handle(machine.MetadataFetched(at_ms=0, topics={"t": 4})).actions
         assert isinstance(late, ComputeShares)
         chosen.handle(machine.Disconnected(at_ms=0))
-        harness.coordinator.handle(machine.ConnectionLost(at_ms=0, connection=Connection(1)))
+        harness.coordinator.handle(machine.ConnectionLost(at_ms=0, connection=ConnectionId(1)))
         harness._count = 3  # the next draw chooses the first member again
         chosen.handle(machine.TimerFired(at_ms=100, key=Timer.RETRY))
         (send,) = chosen.handle(machine.Connected(at_ms=100)).actions
@@ -395,5 +395,5 @@ class TestMember:
         response = next(each for to, each in harness.send(1, send.message) if to == 1)
         chosen.handle(machine.ResponseReceived(at_ms=0, message=response))
         chosen.handle(machine.ResponseReceived(at_ms=0, message=OffsetFetchResponse(topics=[])))
-        chosen.handle(machine.MetadataChanged(at_ms=1, topics={**topics, **changed}))
+        chosen.handle(machine.PartitionCountsChanged(at_ms=1, topics={**topics, **changed}))
         assert chosen.is_stable is not is_watched

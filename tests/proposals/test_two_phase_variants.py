@@ -6,7 +6,7 @@ import pytest
 
 from partage.proposals.designs.catalog import find_design
 from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
-from partage.proposals.machine import Connection, Disconnected, MessageReceived
+from partage.proposals.machine import ConnectionId, Disconnected, MessageReceived
 from partage.proposals.simulation.design import MemberTemplate
 from partage.proposals.simulation.processes import DesignMemberProcess
 from partage.proposals.simulation.world import DesignWorld, WorldOptions
@@ -121,7 +121,7 @@ class TestResync:
         )
         now_ms = world.clock.now_ms
         coordinator.handle(
-            MessageReceived(at_ms=now_ms, connection=Connection(999), message=request, draw=1)
+            MessageReceived(at_ms=now_ms, connection=ConnectionId(999), message=request, draw=1)
         )
         assert (group.assignments != before) == (change == "")
 

@@ -54,7 +54,7 @@ class ObservedRunner(TwoPhaseScenarioRunner):
         match event:
             case machine.MetadataFetched(topics=topics):
                 self.views.setdefault(member.name, topics)
-            case machine.MetadataChanged(topics=topics):
+            case machine.PartitionCountsChanged(topics=topics):
                 self.views[member.name] = topics
             case machine.ResponseReceived(message=HeartbeatResponse(error_code=error)):
                 self.resyncs[member.name] += error == RESYNC_NEEDED

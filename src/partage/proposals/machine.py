@@ -16,7 +16,7 @@ from partage.statemachine.context import TimerContext
 from partage.wire.types import Message
 
 #: A connection of a coordinator. Numbers are not used again.
-Connection = NewType("Connection", int)
+ConnectionId = NewType("ConnectionId", int)
 
 Key = TypeVar("Key", bound=Hashable)
 RecordT = TypeVar("RecordT")
@@ -34,7 +34,7 @@ class MessageReceived(Event, frozen=True, gc=False, kw_only=True):
     ``draw`` is a random number of 64 bits, for new member ids and random choices.
     """
 
-    connection: Connection
+    connection: ConnectionId
     message: Message
     draw: int
 
@@ -42,7 +42,7 @@ class MessageReceived(Event, frozen=True, gc=False, kw_only=True):
 class ConnectionLost(Event, frozen=True, gc=False, kw_only=True):
     """A connection of the coordinator was closed by the member or is broken."""
 
-    connection: Connection
+    connection: ConnectionId
 
 
 class TimerFired(Event, frozen=True, gc=False, kw_only=True):
@@ -58,7 +58,7 @@ class Elected(Event, frozen=True, gc=False, kw_only=True):
     topics: dict[str, int]
 
 
-class TopicsChanged(Event, frozen=True, gc=False, kw_only=True):
+class ClusterTopicsChanged(Event, frozen=True, gc=False, kw_only=True):
     """The coordinator's watches found other topics or partition counts."""
 
     topics: dict[str, int]
@@ -80,10 +80,10 @@ class CoordinatorOutcome(TimerContext[Key], Generic[Key, RecordT]):
         self.draw = draw
         self.records: list[RecordT] = []
         self.timers: list[tuple[Key, int | None]] = []
-        self.sends: list[tuple[Connection, Message]] = []
-        self.closes: list[Connection] = []
+        self.sends: list[tuple[ConnectionId, Message]] = []
+        self.closes: list[ConnectionId] = []
 
-    def send(self, connection: Connection, message: Message) -> None:
+    def send(self, connection: ConnectionId, message: Message) -> None:
         """Send a message once the records of this outcome are durable."""
         self.sends.append((connection, message))
 
@@ -125,7 +125,7 @@ class MetadataFetched(Event, frozen=True, gc=False, kw_only=True):
     topics: dict[str, int]
 
 
-class MetadataChanged(Event, frozen=True, gc=False, kw_only=True):
+class PartitionCountsChanged(Event, frozen=True, gc=False, kw_only=True):
     """The member's periodic metadata refresh found other partition counts."""
 
     topics: dict[str, int]

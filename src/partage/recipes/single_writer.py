@@ -23,7 +23,7 @@ _INIT_STEP_S: Final = 1.0
 _FENCED_PAUSE_S: Final = 1.0
 
 CreateProducer = Callable[[str], Any]
-Write = Callable[[Term, Any], Awaitable[object]]
+WriteFunction = Callable[[Term, Any], Awaitable[object]]
 
 
 class SingleWriter(LeaderElection):
@@ -68,7 +68,7 @@ class SingleWriter(LeaderElection):
         group_id: str,
         *,
         create_producer: CreateProducer,
-        write: Write,
+        write: WriteFunction,
         transactional_id: str | None = None,
         identity: Any = None,
         stands: bool = True,

@@ -49,7 +49,7 @@ class ToyMember:
 
     def handle(self, event: machine.Event) -> machine.MemberOutcome[str]:
         self.events.append(event)
-        if isinstance(event, machine.MetadataChanged):
+        if isinstance(event, machine.PartitionCountsChanged):
             raise AssertionError("a bug")
         outcome: machine.MemberOutcome[str] = machine.MemberOutcome(event.at_ms)
         outcome.actions.extend(self._reactions.get(type(event), []))
@@ -222,7 +222,7 @@ def test_fetched_metadata_arrives() -> None:
 
 def test_bug_of_the_machine_reaches_the_user() -> None:
     async def play(shell: ToyShell) -> None:
-        shell.handle(machine.MetadataChanged(at_ms=0, topics={}))
+        shell.handle(machine.PartitionCountsChanged(at_ms=0, topics={}))
         with pytest.raises(AssertionError, match="a bug"):
             await shell.wait_closed()
         shell.leave()

@@ -16,7 +16,7 @@ from partage.proposals.broker_side.purgatory import RequestKind
 from partage.proposals.broker_side.records import thread_id
 from partage.proposals.broker_side.settings import PushCoordinatorSettings, RebalanceMethod
 from partage.proposals.broker_side.topic_count import TopicCount
-from partage.proposals.machine import Connection
+from partage.proposals.machine import ConnectionId
 
 
 def expected_threads(
@@ -66,7 +66,7 @@ class _GroupAttempts(msgspec.Struct):
     """
 
     current: int | None = None
-    waiting: set[Connection] = msgspec.field(default_factory=set)
+    waiting: set[ConnectionId] = msgspec.field(default_factory=set)
     failures: int = 0
     is_backing_off: bool = False
     has_given_up: bool = False
@@ -82,7 +82,7 @@ class AttemptChecker:
     def __init__(self, settings: PushCoordinatorSettings) -> None:
         self._settings = settings
         self._groups: dict[str, _GroupAttempts] = {}
-        self._requests: dict[tuple[Connection, RequestKind], deque[_Request]] = {}
+        self._requests: dict[tuple[ConnectionId, RequestKind], deque[_Request]] = {}
         self._count = 0
 
     def _group(self, group_id: str) -> _GroupAttempts:
@@ -103,7 +103,7 @@ class AttemptChecker:
         return self._group(group_id).has_given_up
 
     def on_requests(
-        self, group_id: str, kind: RequestKind, connections: Iterable[Connection]
+        self, group_id: str, kind: RequestKind, connections: Iterable[ConnectionId]
     ) -> None:
         """Note requests to the consumers of a group, which are sent together."""
         group = self._group(group_id)
@@ -119,7 +119,7 @@ class AttemptChecker:
         self,
         at_ms: int,
         group_id: str,
-        connection: Connection,
+        connection: ConnectionId,
         kind: RequestKind,
         error_code: int,
         outcome: Outcome,
@@ -143,7 +143,7 @@ class AttemptChecker:
         self,
         at_ms: int,
         group_id: str,
-        connection: Connection,
+        connection: ConnectionId,
         kind: RequestKind,
         outcome: Outcome,
     ) -> None:
@@ -175,7 +175,7 @@ class AttemptChecker:
         if not has_begun:
             group.failures = 0
 
-    def on_loss(self, group_id: str, connection: Connection, outcome: Outcome) -> None:
+    def on_loss(self, group_id: str, connection: ConnectionId, outcome: Outcome) -> None:
         """Note the loss of a consumer: an attempt fails, and does not count."""
         for kind in RequestKind:
             self._requests.pop((connection, kind), None)

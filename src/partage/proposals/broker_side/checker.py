@@ -41,7 +41,7 @@ from partage.proposals.broker_side.records import (
 )
 from partage.proposals.broker_side.settings import PushCoordinatorSettings, RebalanceMethod
 from partage.proposals.broker_side.topic_count import TopicCount, parse_topic_count
-from partage.proposals.machine import Connection
+from partage.proposals.machine import ConnectionId
 from partage.wire.types import Message
 
 _KIND_OF_REQUEST: dict[type[Message], RequestKind] = {
@@ -111,7 +111,7 @@ class KnownPushGroup(msgspec.Struct, kw_only=True):
     sessions_ms: dict[TopicPartition, int] = {}
     awaited: set[str] = set()
     is_frozen: bool = False
-    attempt: tuple[frozenset[Connection], dict[str, int]] | None = None
+    attempt: tuple[frozenset[ConnectionId], dict[str, int]] | None = None
     is_backing_off: bool = False
 
 
@@ -157,9 +157,9 @@ class PushCoordinatorChecker:
     def _reset(self) -> None:
         self._is_elected = False
         self._topics: dict[str, int] = {}
-        self._consumers: dict[Connection, KnownConsumer] = {}
+        self._consumers: dict[ConnectionId, KnownConsumer] = {}
         self._groups: dict[str, KnownPushGroup] = {}
-        self._reasons: set[Connection] = set()  # connections that the current event may close
+        self._reasons: set[ConnectionId] = set()  # connections that the current event may close
         self._attempts = AttemptChecker(self._settings)
         self._ping_ms: int | None = None  # the deadline of the pings' timer
 
@@ -185,7 +185,7 @@ class PushCoordinatorChecker:
                 group.owners[partition] = thread
                 group.sessions_ms[partition] = record.session_timeout_ms
 
-    def _of_group(self, group_id: str) -> dict[Connection, KnownConsumer]:
+    def _of_group(self, group_id: str) -> dict[ConnectionId, KnownConsumer]:
         return {
             connection: each
             for connection, each in self._consumers.items()
@@ -217,7 +217,7 @@ class PushCoordinatorChecker:
                     group.awaited = {consumer_of(thread) for thread in group.owners.values()}
                     if group.awaited:
                         self._check_wait(event, outcome, group_id, group.sessions_ms.values())
-            case machine.TopicsChanged(topics=topics):
+            case machine.ClusterTopicsChanged(topics=topics):
                 self._topics = dict(topics)
             case events.RebalancingSwitched(group_id=group_id, is_enabled=is_enabled):
                 self._group(group_id).is_frozen = not is_enabled
@@ -231,8 +231,8 @@ class PushCoordinatorChecker:
             for key, deadline_ms in outcome.timers
             if isinstance(key, WatcherTimer) and deadline_ms is not None
         )
-        starts: dict[str, dict[Connection, StartFetcherRequest]] = {}
-        stops: dict[str, set[Connection]] = {}
+        starts: dict[str, dict[ConnectionId, StartFetcherRequest]] = {}
+        stops: dict[str, set[ConnectionId]] = {}
         for connection, message in outcome.sends:
             self._on_send(event, connection, message, armed)
             consumer = self._consumers.get(connection)
@@ -264,7 +264,7 @@ class PushCoordinatorChecker:
     # Messages
 
     def _on_message(
-        self, at_ms: int, connection: Connection, message: Message, outcome: events.Outcome
+        self, at_ms: int, connection: ConnectionId, message: Message, outcome: events.Outcome
     ) -> None:
         answers = [sent for to, sent in outcome.sends if to == connection]
         consumer = self._consumers.get(connection)
@@ -307,7 +307,7 @@ class PushCoordinatorChecker:
                 assert outcome.refused_offsets == refused, f"{outcome.refused_offsets}: {refused}"
 
     def _registration_error(
-        self, connection: Connection, request: RegisterConsumerRequest
+        self, connection: ConnectionId, request: RegisterConsumerRequest
     ) -> PushError:
         if not self._is_elected:
             return PushError.COORDINATOR_NOT_AVAILABLE
@@ -325,7 +325,7 @@ class PushCoordinatorChecker:
         is_known = request.auto_offset_rest in ("smallest", "largest")
         return PushError.NONE if is_known else PushError.INVALID_REGISTRATION
 
-    def _add(self, at_ms: int, connection: Connection, request: RegisterConsumerRequest) -> None:
+    def _add(self, at_ms: int, connection: ConnectionId, request: RegisterConsumerRequest) -> None:
         self._consumers[connection] = KnownConsumer(
             id=request.consumer_id,
             group_id=request.group_id,
@@ -351,7 +351,7 @@ class PushCoordinatorChecker:
 
     # The end of consumers
 
-    def _remove(self, connection: Connection, outcome: events.Outcome) -> None:
+    def _remove(self, connection: ConnectionId, outcome: events.Outcome) -> None:
         consumer = self._consumers.pop(connection, None)
         if consumer is not None:
             self._attempts.on_loss(consumer.group_id, connection, outcome)
@@ -417,7 +417,7 @@ class PushCoordinatorChecker:
         assert end_ms == expected_ms, f"{group_id} awaits consumers until {end_ms}: {expected_ms}"
 
     def _on_close(
-        self, event: machine.Event, connection: Connection, outcome: events.Outcome
+        self, event: machine.Event, connection: ConnectionId, outcome: events.Outcome
     ) -> None:
         consumer = self._consumers.get(connection)
         is_closing = self._settings.rebalance_method is RebalanceMethod.CLOSE_CONNECTIONS
@@ -434,9 +434,9 @@ class PushCoordinatorChecker:
     def _on_send(
         self,
         event: machine.Event,
-        connection: Connection,
+        connection: ConnectionId,
         message: Message,
-        armed: Counter[tuple[RequestKind, Connection, int]],
+        armed: Counter[tuple[RequestKind, ConnectionId, int]],
     ) -> None:
         kind = _KIND_OF_REQUEST.get(type(message))
         if kind is None:
@@ -461,7 +461,7 @@ class PushCoordinatorChecker:
             consumer.is_confirmed = False
         consumer.waiting.setdefault(kind, deque()).append(OpenRequest(watcher[2]))
 
-    def _begin_attempt(self, group_id: str, stopped: set[Connection]) -> None:
+    def _begin_attempt(self, group_id: str, stopped: set[ConnectionId]) -> None:
         group = self._group(group_id)
         assert not group.awaited, f"{group_id} awaits {group.awaited}"
         assert group.attempt is not None or not group.is_frozen, f"{group_id} is frozen"
@@ -470,7 +470,7 @@ class PushCoordinatorChecker:
         group.attempt = (frozenset(stopped), dict(self._topics))
 
     def _check_assignment(
-        self, group_id: str, requests: dict[Connection, StartFetcherRequest]
+        self, group_id: str, requests: dict[ConnectionId, StartFetcherRequest]
     ) -> None:
         """Check the StartFetcher requests of one group, which are sent together."""
         group = self._group(group_id)

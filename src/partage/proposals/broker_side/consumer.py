@@ -44,7 +44,7 @@ from partage.proposals.machine import (
     Event,
     LeaveRequested,
     MemberOutcome,
-    MetadataChanged,
+    PartitionCountsChanged,
     PositionsTaken,
     ReportError,
     ResponseReceived,
@@ -197,7 +197,7 @@ class PushConsumer:
                     self._reconnect(outcome)
             case LeaveRequested():
                 self._on_leave_requested(outcome)
-            case MetadataChanged():
+            case PartitionCountsChanged():
                 pass  # the coordinator watches the topics
             case TimerFired(key=key):
                 self._on_timer(outcome, ConsumerTimer(str(key)))

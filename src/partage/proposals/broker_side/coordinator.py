@@ -43,13 +43,13 @@ from partage.proposals.broker_side.scheduler import PingScheduler
 from partage.proposals.broker_side.settings import OFFSET_RESETS, PushCoordinatorSettings
 from partage.proposals.broker_side.topic_count import parse_topic_count
 from partage.proposals.machine import (
-    Connection,
+    ClusterTopicsChanged,
+    ConnectionId,
     ConnectionLost,
     Elected,
     Event,
     MessageReceived,
     TimerFired,
-    TopicsChanged,
 )
 from partage.wire.types import Message
 
@@ -100,7 +100,7 @@ class PushCoordinator(Rebalancer):
                     self._remove(outcome, consumer)
             case Elected():
                 self._on_elected(outcome, event.topics)
-            case TopicsChanged():
+            case ClusterTopicsChanged():
                 self._on_topics_changed(outcome, event.topics)
             case BrokersChanged():
                 self.brokers, self.coordinator_id = event.brokers, event.coordinator_id
@@ -113,7 +113,7 @@ class PushCoordinator(Rebalancer):
         self._set_ping_timer(outcome)
         return outcome
 
-    def _on_message(self, outcome: Outcome, connection: Connection, message: Message) -> None:
+    def _on_message(self, outcome: Outcome, connection: ConnectionId, message: Message) -> None:
         consumer = self.consumers.get(connection)
         match message:
             case ClusterMetadataRequest():
@@ -240,7 +240,7 @@ class PushCoordinator(Rebalancer):
         )
 
     def _register(
-        self, outcome: Outcome, connection: Connection, request: RegisterConsumerRequest
+        self, outcome: Outcome, connection: ConnectionId, request: RegisterConsumerRequest
     ) -> PushError:
         """Register a consumer, or return an error. The consumer closes its connection then."""
         if not self.is_elected:

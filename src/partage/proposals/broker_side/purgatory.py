@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
-from partage.proposals.machine import Connection
+from partage.proposals.machine import ConnectionId
 
 
 class RequestKind(StrEnum):
@@ -22,7 +22,7 @@ class WatcherTimer(msgspec.Struct, frozen=True):
     """The expiry of one request."""
 
     kind: RequestKind
-    connection: Connection
+    connection: ConnectionId
     number: int
 
 
@@ -36,24 +36,24 @@ class Purgatory:
     def __init__(self, kind: RequestKind) -> None:
         self.kind = kind
         self._count = 0
-        self._waiting: dict[Connection, deque[WatcherTimer]] = {}
+        self._waiting: dict[ConnectionId, deque[WatcherTimer]] = {}
 
-    def watch(self, connection: Connection) -> WatcherTimer:
+    def watch(self, connection: ConnectionId) -> WatcherTimer:
         """Add a watcher for a request that is sent now."""
         self._count += 1
         watcher = WatcherTimer(self.kind, connection, self._count)
         self._waiting.setdefault(connection, deque()).append(watcher)
         return watcher
 
-    def satisfy(self, connection: Connection) -> WatcherTimer | None:
+    def satisfy(self, connection: ConnectionId) -> WatcherTimer | None:
         """Clear the watcher of the oldest request; None if there is none."""
         waiting = self._waiting.get(connection)
         return waiting.popleft() if waiting else None
 
-    def has_waiting(self, connection: Connection) -> bool:
+    def has_waiting(self, connection: ConnectionId) -> bool:
         """True if a request to this consumer has no response."""
         return bool(self._waiting.get(connection))
 
-    def remove(self, connection: Connection) -> list[WatcherTimer]:
+    def remove(self, connection: ConnectionId) -> list[WatcherTimer]:
         """Remove and return the watchers of a consumer."""
         return list(self._waiting.pop(connection, ()))

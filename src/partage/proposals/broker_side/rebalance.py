@@ -29,7 +29,7 @@ from partage.proposals.broker_side.registry import (
     assign_threads,
 )
 from partage.proposals.broker_side.settings import PushCoordinatorSettings, RebalanceMethod
-from partage.proposals.machine import Connection
+from partage.proposals.machine import ConnectionId
 from partage.wire.types import Message
 
 #: The offset of a partition without a committed one.
@@ -52,7 +52,7 @@ class Rebalancer(ABC):
     def _reset(self) -> None:
         settings = self.settings
         self.groups: dict[str, PushGroup] = {}
-        self.consumers: dict[Connection, RegisteredConsumer] = {}
+        self.consumers: dict[ConnectionId, RegisteredConsumer] = {}
         self.topics: dict[str, int] = {}
         self.purgatories = {kind: Purgatory(kind) for kind in RequestKind}
         self.handlers = RebalanceHandlers(

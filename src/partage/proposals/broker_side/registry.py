@@ -16,7 +16,7 @@ from partage.proposals.broker_side.records import (
     thread_id,
 )
 from partage.proposals.broker_side.topic_count import TopicCount
-from partage.proposals.machine import Connection
+from partage.proposals.machine import ConnectionId
 
 
 class RebalancePhase(StrEnum):
@@ -54,7 +54,7 @@ class RegisteredConsumer(msgspec.Struct, kw_only=True, eq=False):
 
     id: str
     group_id: str
-    connection: Connection
+    connection: ConnectionId
     topic_count: TopicCount
     session_timeout_ms: int
     failed_pings: int = 0
@@ -102,7 +102,7 @@ class PushGroup:
         #: The consumers of the current attempt.
         self.participants: list[RegisteredConsumer] = []
         #: The requests of the current attempt without a response.
-        self.waiting: dict[Connection, WatcherTimer] = {}
+        self.waiting: dict[ConnectionId, WatcherTimer] = {}
 
     @property
     def may_rebalance(self) -> bool:

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import heapq
 
-from partage.proposals.machine import Connection
+from partage.proposals.machine import ConnectionId
 
 
 class PingScheduler:
     """The times of the next pings."""
 
     def __init__(self) -> None:
-        self._queue: list[tuple[int, Connection]] = []
-        self._scheduled: dict[Connection, int] = {}
+        self._queue: list[tuple[int, ConnectionId]] = []
+        self._scheduled: dict[ConnectionId, int] = {}
 
-    def add(self, connection: Connection, at_ms: int) -> None:
+    def add(self, connection: ConnectionId, at_ms: int) -> None:
         """Schedule the next ping of a consumer."""
         self._scheduled[connection] = at_ms
         heapq.heappush(self._queue, (at_ms, connection))
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: ConnectionId) -> None:
         """Schedule no further ping for a consumer."""
         self._scheduled.pop(connection, None)
 
-    def has(self, connection: Connection) -> bool:
+    def has(self, connection: ConnectionId) -> bool:
         """True if the next ping of a consumer is scheduled."""
         return connection in self._scheduled
 
@@ -37,7 +37,7 @@ class PingScheduler:
             heapq.heappop(self._queue)
         return None
 
-    def pop_due(self, now_ms: int) -> list[tuple[Connection, int]]:
+    def pop_due(self, now_ms: int) -> list[tuple[ConnectionId, int]]:
         """Remove and return the pings that are due, with their times."""
         due = []
         while (at_ms := self.next_ms) is not None and at_ms <= now_ms:

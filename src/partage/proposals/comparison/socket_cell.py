@@ -294,7 +294,7 @@ class _CellMember(SocketMemberShell):
         interval_s = self._cell.workload.metadata_refresh_ms / 1000
         while True:
             await asyncio.sleep(interval_s)
-            self.handle(machine.MetadataChanged(at_ms=0, topics=dict(self._cell.topics)))
+            self.handle(machine.PartitionCountsChanged(at_ms=0, topics=dict(self._cell.topics)))
 
     def handle(self, event: Event) -> None:
         if self._is_paused:
@@ -517,7 +517,9 @@ class SocketCell:
         self.topics[topic] = before + max(1, self.workload.partition_count // 10)
         self._create_partitions(topic, range(before, self.topics[topic]))
         if self.design.watches_topics and self._server is not None:
-            changed = machine.TopicsChanged(at_ms=self._server.now_ms(), topics=dict(self.topics))
+            changed = machine.ClusterTopicsChanged(
+                at_ms=self._server.now_ms(), topics=dict(self.topics)
+            )
             self._server.handle(changed)
 
     @property

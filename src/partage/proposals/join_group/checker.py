@@ -27,7 +27,7 @@ from partage.proposals.join_group.records import (
     GroupRemovedRecord,
 )
 from partage.proposals.join_group.settings import CoordinatorSettings
-from partage.proposals.machine import Connection
+from partage.proposals.machine import ConnectionId
 from partage.wire.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from partage.wire.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from partage.wire.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -120,7 +120,7 @@ class KnownMember(msgspec.Struct, kw_only=True):
     join: JoinRequest
     number: int
     join_number: int
-    connection: Connection | None = None
+    connection: ConnectionId | None = None
     session_end_ms: int | None = None
 
 
@@ -178,7 +178,7 @@ class JoinGroupCoordinatorChecker:
         self._synchronizer_rank = synchronizer_rank
         self._join_count = 0
         self._groups: dict[str, KnownGroup] = {}
-        self._owed: dict[Connection, Message] = {}
+        self._owed: dict[ConnectionId, Message] = {}
         self._states: dict[str, bytes] = {}  # of the assignment that is being answered
         self._has_left = False  # the current event is the LeaveGroup of a member
         self._served: set[Hashable] = set()  # sessions that the current event starts again
@@ -293,7 +293,7 @@ class JoinGroupCoordinatorChecker:
 
     def _on_assignments(
         self,
-        connection: Connection,
+        connection: ConnectionId,
         read: Assignments,
         answers: list[Message],
         outcome: machine.CoordinatorOutcome[Any, Any],
@@ -423,7 +423,7 @@ class JoinGroupCoordinatorChecker:
 
     # Responses
 
-    def _on_send(self, event: machine.Event, connection: Connection, message: Message) -> None:
+    def _on_send(self, event: machine.Event, connection: ConnectionId, message: Message) -> None:
         request = self._owed.pop(connection, None)
         assert request is not None, f"{message} answers no request"
         match request, message:
@@ -481,7 +481,7 @@ class JoinGroupCoordinatorChecker:
         assert error == expected, f"a Heartbeat of {request.member_id} gets {error}: {expected}"
 
     def _check_join_response(
-        self, event: machine.Event, connection: Connection, request: Message, message: Message
+        self, event: machine.Event, connection: ConnectionId, request: Message, message: Message
     ) -> None:
         read = self._dialect.request(request)
         if read is None:

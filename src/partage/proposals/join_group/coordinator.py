@@ -13,7 +13,7 @@ from partage.proposals.join_group.group import (
     DesignGroupState,
     ExpirationTimer,
     JoinPhaseTimer,
-    Member,
+    MemberEntry,
     MemberSessionTimer,
     SynchronizeTimer,
     TimerKey,
@@ -26,7 +26,7 @@ from partage.proposals.join_group.records import (
 )
 from partage.proposals.join_group.settings import CoordinatorSettings
 from partage.proposals.machine import (
-    Connection,
+    ConnectionId,
     ConnectionLost,
     CoordinatorOutcome,
     Event,
@@ -73,7 +73,9 @@ class JoinGroupCoordinator(ABC):
         self.groups: dict[str, DesignGroup] = {}
         #: Committed offsets by group, topic and partition.
         self.offsets: dict[str, dict[TopicPartition, int]] = {}
-        self._parked: dict[Connection, tuple[str, str]] = {}  # group and member of a parked request
+        self._parked: dict[
+            ConnectionId, tuple[str, str]
+        ] = {}  # group and member of a parked request
         self._metadata_bytes = 0  # of all members
         self._has_loaded = False
 
@@ -128,7 +130,7 @@ class JoinGroupCoordinator(ABC):
                     self._schedule_expiration(outcome, group, least_ms)
         return outcome
 
-    def _handle_message(self, outcome: Outcome, connection: Connection, message: Message) -> None:
+    def _handle_message(self, outcome: Outcome, connection: ConnectionId, message: Message) -> None:
         match message:
             case HeartbeatRequest():
                 error = self._heartbeat(outcome, message)
@@ -144,7 +146,7 @@ class JoinGroupCoordinator(ABC):
                 self._handle_join(outcome, connection, message)
 
     @abstractmethod
-    def _handle_join(self, outcome: Outcome, connection: Connection, message: Any) -> None:
+    def _handle_join(self, outcome: Outcome, connection: ConnectionId, message: Any) -> None:
         """Handle the JoinGroup request of the design."""
 
     def _handle_timer(self, outcome: Outcome, key: Hashable) -> None:
@@ -165,7 +167,7 @@ class JoinGroupCoordinator(ABC):
     def _on_synchronize_timeout(self, outcome: Outcome, group: DesignGroup) -> None:
         raise AssertionError("this design does not arm the timer")
 
-    def _handle_connection_lost(self, connection: Connection) -> None:
+    def _handle_connection_lost(self, connection: ConnectionId) -> None:
         """Forget a parked request. The member stays until its session or the join phase ends."""
         parked = self._parked.pop(connection, None)
         if parked is not None:
@@ -194,7 +196,7 @@ class JoinGroupCoordinator(ABC):
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         return ErrorCode.NONE
 
-    def _validate(self, group_id: str, member_id: str, generation: int) -> Member | ErrorCode:
+    def _validate(self, group_id: str, member_id: str, generation: int) -> MemberEntry | ErrorCode:
         group = self.groups.get(group_id)
         member = None if group is None else group.members.get(member_id)
         if group is None or member is None:
@@ -223,12 +225,12 @@ class JoinGroupCoordinator(ABC):
         self._remove(outcome, group, member)
         return ErrorCode.NONE
 
-    def _restart_session(self, outcome: Outcome, group: DesignGroup, member: Member) -> None:
+    def _restart_session(self, outcome: Outcome, group: DesignGroup, member: MemberEntry) -> None:
         if member.is_parked:  # its session begins with the response
             return
         outcome.arm_timer(MemberSessionTimer(group.id, member.id), member.session_timeout_ms)
 
-    def _remove(self, outcome: Outcome, group: DesignGroup, member: Member) -> None:
+    def _remove(self, outcome: Outcome, group: DesignGroup, member: MemberEntry) -> None:
         """Remove a member, and start a join phase for the remaining ones."""
         self._forget(outcome, group, member)
         if group.state is not DesignGroupState.JOINING or not group.members:
@@ -242,7 +244,7 @@ class JoinGroupCoordinator(ABC):
         else:
             self._set_empty(outcome, group)
 
-    def _forget(self, outcome: Outcome, group: DesignGroup, member: Member) -> None:
+    def _forget(self, outcome: Outcome, group: DesignGroup, member: MemberEntry) -> None:
         connection = group.unpark(member)
         if connection is not None:
             self._parked.pop(connection, None)
@@ -273,7 +275,7 @@ class JoinGroupCoordinator(ABC):
         self,
         outcome: Outcome,
         group: DesignGroup,
-        connection: Connection,
+        connection: ConnectionId,
         request: Message,
         *,
         member_id: str,
@@ -291,7 +293,7 @@ class JoinGroupCoordinator(ABC):
         member = group.members.get(member_id)
         if member is None:
             group.member_count += 1
-            member = Member(
+            member = MemberEntry(
                 id=f"member-{outcome.draw:016x}",
                 number=group.member_count,
                 session_timeout_ms=session_timeout_ms,
@@ -319,7 +321,7 @@ class JoinGroupCoordinator(ABC):
         outcome.cancel_timer(MemberSessionTimer(group.id, member.id))
         self._end_join_phase_if_complete(outcome, group)
 
-    def _park(self, group: DesignGroup, member: Member, connection: Connection) -> None:
+    def _park(self, group: DesignGroup, member: MemberEntry, connection: ConnectionId) -> None:
         """Store the connection of a request. An earlier parked one of the member is forgotten."""
         if member.connection is not None:
             del self._parked[member.connection]
@@ -363,7 +365,7 @@ class JoinGroupCoordinator(ABC):
         """Continue after the join phase: all members are parked and the generation has begun."""
 
     def _answer(
-        self, outcome: Outcome, group: DesignGroup, member: Member, response: Message
+        self, outcome: Outcome, group: DesignGroup, member: MemberEntry, response: Message
     ) -> None:
         """Send the response to a member's parked request, and start its session."""
         connection = group.unpark(member)

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from partage.proposals.machine import Connection
+from partage.proposals.machine import ConnectionId
 from partage.wire.types import Message
 
 
@@ -28,7 +28,7 @@ STATE_DESCRIPTIONS: dict[DesignGroupState, str] = {
 }
 
 
-class Member(msgspec.Struct, kw_only=True):
+class MemberEntry(msgspec.Struct, kw_only=True):
     """A member. ``request`` is its last JoinGroup request, parked if it has a ``connection``.
 
     ``number`` counts members in the order of their first join, ``join_order`` all parked requests
@@ -41,7 +41,7 @@ class Member(msgspec.Struct, kw_only=True):
     session_timeout_ms: int
     request: Message
     metadata_bytes: int = 0
-    connection: Connection | None = None
+    connection: ConnectionId | None = None
     join_order: int = 0
 
     @property
@@ -99,7 +99,7 @@ class DesignGroup:
         self.id = group_id
         self.state = DesignGroupState.EMPTY
         self.generation = 0
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, MemberEntry] = {}
         self.protocol_type = ""
         self.parked_count = 0
         self.protocol_counts: dict[str, int] = {}  # protocol -> members that support it
@@ -113,7 +113,7 @@ class DesignGroup:
         """True if every member has a parked JoinGroup request."""
         return self.parked_count == len(self.members)
 
-    def park(self, member: Member, connection: Connection) -> None:
+    def park(self, member: MemberEntry, connection: ConnectionId) -> None:
         """Store the connection of a JoinGroup request that gets its response later."""
         if member.connection is None:
             self.parked_count += 1
@@ -121,7 +121,7 @@ class DesignGroup:
         member.join_order = self.join_count
         member.connection = connection
 
-    def unpark(self, member: Member) -> Connection | None:
+    def unpark(self, member: MemberEntry) -> ConnectionId | None:
         """Return the connection of the parked request, which gets its response now."""
         connection, member.connection = member.connection, None
         if connection is not None:

@@ -32,8 +32,8 @@ from partage.proposals.machine import (
     FetchMetadata,
     LeaveRequested,
     MemberOutcome,
-    MetadataChanged,
     MetadataFetched,
+    PartitionCountsChanged,
     PositionsTaken,
     ReportError,
     ResponseReceived,
@@ -186,7 +186,7 @@ class DesignMember(ABC):
                 self.metadata, self._has_metadata = topics, True
                 if self.state is DesignMemberState.FETCHING_METADATA:
                     self._proceed(outcome)
-            case MetadataChanged(topics=topics):
+            case PartitionCountsChanged(topics=topics):
                 self._on_metadata_changed(outcome, topics)
             case SubscriptionChanged(topics=topics):
                 self.topics = topics

@@ -109,7 +109,7 @@ class JoinGroupMemberChecker:
             case machine.MetadataFetched(topics=topics):
                 self._must_fetch = self._has_used_metadata = False
                 self._topics = topics
-            case machine.MetadataChanged(topics=topics):
+            case machine.PartitionCountsChanged(topics=topics):
                 before, self._topics = self._topics, topics
                 self._must_fetch = self._has_used_metadata = False
                 if any(topics.get(name) != before.get(name) for name in self._subscription or ()):

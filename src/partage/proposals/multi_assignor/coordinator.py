@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from partage.model.errors import ErrorCode
 from partage.proposals.join_group.coordinator import JoinGroupCoordinator, Outcome
-from partage.proposals.join_group.group import DesignGroup, DesignGroupState, Member
+from partage.proposals.join_group.group import DesignGroup, DesignGroupState, MemberEntry
 from partage.proposals.join_group.settings import CoordinatorSettings
-from partage.proposals.machine import Connection
+from partage.proposals.machine import ConnectionId
 from partage.proposals.multi_assignor.messages import (
     JoinGroupMember,
     JoinGroupRequest,
@@ -33,7 +33,7 @@ class MultiAssignorCoordinator(JoinGroupCoordinator):
         super().__init__(settings)
         self._compresses_members = compresses_members
 
-    def _handle_join(self, outcome: Outcome, connection: Connection, message: Any) -> None:
+    def _handle_join(self, outcome: Outcome, connection: ConnectionId, message: Any) -> None:
         assert isinstance(message, JoinGroupRequest), f"unexpected request {message}"
         error = self._validate_join(message)
         if error:
@@ -137,7 +137,7 @@ def _lists(request: Any, protocol: str) -> bool:
     return request is not None and any(each.name == protocol for each in request.protocols)
 
 
-def _describe(member: Member, protocol: str) -> JoinGroupMember:
+def _describe(member: MemberEntry, protocol: str) -> JoinGroupMember:
     request: Any = member.request
     metadata = next(each.metadata for each in request.protocols if each.name == protocol)
     return JoinGroupMember(member_id=member.id, metadata=metadata)

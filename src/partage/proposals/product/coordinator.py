@@ -11,22 +11,21 @@ from partage.bridge.api_adapter import BrokerContext, deliver
 from partage.bridge.target_computation import compute_target
 from partage.coordinator import events
 from partage.coordinator.consumer_group.actions import Action, ComputeTarget
-from partage.coordinator.consumer_group.events import TargetComputed, TopicImage
-from partage.coordinator.consumer_group.events import TopicsChanged as CatalogueChanged
+from partage.coordinator.consumer_group.events import TargetComputed, TopicImage, TopicsChanged
 from partage.coordinator.outcome import Outcome as ShardOutcome
 from partage.coordinator.records import Record
 from partage.coordinator.shard import Shard
 from partage.coordinator.timers import TimerKey
 from partage.model.settings import GroupSettings
 from partage.proposals.machine import (
-    Connection,
+    ClusterTopicsChanged,
+    ConnectionId,
     ConnectionLost,
     CoordinatorOutcome,
     Elected,
     Event,
     MessageReceived,
     TimerFired,
-    TopicsChanged,
 )
 from partage.proposals.product.topic_ids import topic_id
 from partage.wire.api import AnyApi
@@ -43,7 +42,7 @@ class _Call(ApiCall[Any]):
 
     __slots__ = ("connection",)
 
-    connection: Connection
+    connection: ConnectionId
 
 
 class ProductCoordinator:
@@ -70,7 +69,7 @@ class ProductCoordinator:
         """Handle an event and return its effects."""
         # Not `Outcome(...)`: a call of a generic alias is slow.
         outcome: Outcome = CoordinatorOutcome(event.at_ms)
-        if isinstance(event, Elected | TopicsChanged):
+        if isinstance(event, Elected | ClusterTopicsChanged):
             self._on_topics(outcome, event.topics)  # a shard needs them before it resumes
         if not self._is_resumed:
             self._is_resumed = True
@@ -83,7 +82,7 @@ class ProductCoordinator:
                 self._add(
                     outcome, self.shard.handle(events.TimerFired(at_ms=event.at_ms, key=fired))
                 )
-            case Elected() | TopicsChanged():
+            case Elected() | ClusterTopicsChanged():
                 pass
             case ConnectionLost():
                 pass  # a parked request continues, as in Kafka
@@ -97,11 +96,11 @@ class ProductCoordinator:
             name: TopicImage(topic_id=topic_id(name), name=name, partition_count=count)
             for name, count in counts.items()
         }
-        changed = CatalogueChanged(at_ms=outcome.at_ms, topics=topics, version=self._topics_version)
+        changed = TopicsChanged(at_ms=outcome.at_ms, topics=topics, version=self._topics_version)
         self._add(outcome, self.shard.handle(changed))
 
     def _handle_message(
-        self, outcome: Outcome, connection: Connection, message: Any, draw: int
+        self, outcome: Outcome, connection: ConnectionId, message: Any, draw: int
     ) -> None:
         api, version = self._apis[type(message)]
         call = _Call(version, message, "consumer", "/simulation", outcome.at_ms)

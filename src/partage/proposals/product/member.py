@@ -123,7 +123,7 @@ class ProductMember(ABC):
                 self._on_response(result, message)
             case machine.MetadataFetched(topics=topics):
                 self._on_metadata(result, topics)
-            case machine.MetadataChanged(topics=topics):
+            case machine.PartitionCountsChanged(topics=topics):
                 self._on_metadata_refreshed(result, topics)
             case machine.PositionsTaken(positions=positions):
                 self._commit(result, positions)

@@ -7,7 +7,7 @@ from functools import partial
 from random import Random
 
 from partage.lab.environment.clock import Clock
-from partage.proposals.machine import Connection
+from partage.proposals.machine import ConnectionId
 from partage.wire.types import Message
 
 
@@ -18,7 +18,7 @@ class Link:
     connection is lost.
     """
 
-    def __init__(self, network: DesignNetwork, number: Connection, member: str) -> None:
+    def __init__(self, network: DesignNetwork, number: ConnectionId, member: str) -> None:
         self.number = number
         self.member = member
         self.is_open = True
@@ -79,7 +79,7 @@ class DesignNetwork:
     def open(self, member: str) -> Link:
         """Return a new connection of a member."""
         self._count += 1
-        return Link(self, Connection(self._count), member)
+        return Link(self, ConnectionId(self._count), member)
 
     def delay_ms(self) -> int:
         """Return a random delay."""

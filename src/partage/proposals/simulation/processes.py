@@ -12,7 +12,7 @@ import msgspec
 
 from partage.model.topic_partition import TopicPartition
 from partage.proposals import machine
-from partage.proposals.machine import Connection
+from partage.proposals.machine import ConnectionId
 from partage.proposals.simulation.context import Coordinator, DesignWorldContext
 from partage.proposals.simulation.design import MemberTemplate
 from partage.proposals.simulation.network import Link
@@ -101,7 +101,7 @@ class CoordinatorProcess(Process, Coordinator):
 
     def __init__(self, world: DesignWorldContext, records: list[Any], number: int) -> None:
         super().__init__(world)
-        self._links: dict[Connection, Link] = {}
+        self._links: dict[ConnectionId, Link] = {}
         self._durable_ms = 0  # when all records so far are durable
         # The outcomes whose records were not stored and whose messages were not sent, each with
         # the time when its records are durable.
@@ -122,7 +122,7 @@ class CoordinatorProcess(Process, Coordinator):
         """Notify the coordinator of other topics or partition counts."""
         self.when_awake(
             lambda: self._handle(
-                machine.TopicsChanged(at_ms=self.world.clock.now_ms, topics=topics)
+                machine.ClusterTopicsChanged(at_ms=self.world.clock.now_ms, topics=topics)
             )
         )
 

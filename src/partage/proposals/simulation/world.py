@@ -254,7 +254,7 @@ class DesignWorld(DesignWorldContext):
                 return
             is_from_coordinator = process.fetches_from_coordinator
             topics = self.metadata(process._rng, is_from_coordinator=is_from_coordinator)
-            process.handle(machine.MetadataChanged(at_ms=0, topics=topics))
+            process.handle(machine.PartitionCountsChanged(at_ms=0, topics=topics))
             self.clock.call_later(interval_ms, lambda: process.when_awake(refresh))
 
         self.clock.call_later(self._rng.randrange(interval_ms), lambda: process.when_awake(refresh))

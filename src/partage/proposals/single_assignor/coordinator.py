@@ -10,12 +10,12 @@ from partage.proposals.join_group.coordinator import JoinGroupCoordinator, Outco
 from partage.proposals.join_group.group import (
     DesignGroup,
     DesignGroupState,
-    Member,
+    MemberEntry,
     MemberSessionTimer,
     SynchronizeTimer,
 )
 from partage.proposals.join_group.settings import CoordinatorSettings
-from partage.proposals.machine import Connection
+from partage.proposals.machine import ConnectionId
 from partage.proposals.single_assignor.messages import (
     Joined,
     JoinGroupRequest,
@@ -65,7 +65,7 @@ class SingleAssignorCoordinator(JoinGroupCoordinator):
         self._choice = choice
         self._reaction = reaction
 
-    def _handle_join(self, outcome: Outcome, connection: Connection, message: Any) -> None:
+    def _handle_join(self, outcome: Outcome, connection: ConnectionId, message: Any) -> None:
         assert isinstance(message, JoinGroupRequest), f"unexpected request {message}"
         match message:
             case JoinGroupRequest(join=JoinPhase() as join, synchronized=None):
@@ -137,7 +137,7 @@ class SingleAssignorCoordinator(JoinGroupCoordinator):
                 MemberSessionTimer(group.id, chosen.id), timeout_ms + chosen.session_timeout_ms
             )
 
-    def _choose_synchronizer(self, outcome: Outcome, group: DesignGroup) -> Member:
+    def _choose_synchronizer(self, outcome: Outcome, group: DesignGroup) -> MemberEntry:
         members = list(group.members.values())
         match self._choice:
             case SynchronizerChoice.RANDOM:
@@ -150,7 +150,7 @@ class SingleAssignorCoordinator(JoinGroupCoordinator):
                 return max(members, key=_metadata_version)
 
     def _synchronize(
-        self, outcome: Outcome, connection: Connection, group_id: str, request: Synchronized
+        self, outcome: Outcome, connection: ConnectionId, group_id: str, request: Synchronized
     ) -> None:
         """Handle the assignment of the synchronizer, or its error."""
         error = self._validate_synchronizer(group_id, request)
@@ -221,12 +221,12 @@ def error_response(error: ErrorCode, member_id: str) -> JoinGroupResponse:
     return JoinGroupResponse(error_code=error, group_generation_id=-1, member_id=member_id)
 
 
-def _describe(member: Member) -> MemberWithMetadata:
+def _describe(member: MemberEntry) -> MemberWithMetadata:
     join: Any = member.request
     return MemberWithMetadata(member_id=member.id, member_metadata=join.member_metadata)
 
 
-def _metadata_version(member: Member) -> int:
+def _metadata_version(member: MemberEntry) -> int:
     join: Any = member.request
     version: int = join.metadata_version
     return version

@@ -18,7 +18,7 @@ from partage.broker.net.descriptor_limit import raise_descriptor_limit
 from partage.broker.net.memory_pool import MemoryPool
 from partage.model.addresses import Address
 from partage.proposals.machine import (
-    Connection,
+    ConnectionId,
     ConnectionLost,
     CoordinatorMachine,
     CoordinatorOutcome,
@@ -105,8 +105,8 @@ class CoordinatorServer:
         self._clock = Clock()
         self._random = SystemRandom()
         self._numbers = count(1)
-        self._connections: dict[Connection, FrameConnection] = {}
-        self._connection_ids: dict[FrameConnection, Connection] = {}
+        self._connections: dict[ConnectionId, FrameConnection] = {}
+        self._connection_ids: dict[FrameConnection, ConnectionId] = {}
         self._timers: TimerQueue[Hashable] = TimerQueue()
         self._scheduler = TimerScheduler(self)
         # The effects of events: those whose records are not written, and those that may be sent.
@@ -174,7 +174,7 @@ class CoordinatorServer:
             connection.abort()
             return
         self._is_full = False
-        number = Connection(next(self._numbers))
+        number = ConnectionId(next(self._numbers))
         self._connections[number] = connection
         self._connection_ids[connection] = number
         connection.suspend(is_suspended=self._is_suspended)
@@ -200,7 +200,7 @@ class CoordinatorServer:
     def _on_malformed(
         self,
         connection: FrameConnection,
-        number: Connection,
+        number: ConnectionId,
         frame: bytes,
         error: MalformedError,
     ) -> None:
@@ -219,7 +219,7 @@ class CoordinatorServer:
             log.info("lost the connection of %s: %s", connection.peer, reason)
             self.handle(ConnectionLost(at_ms=self.now_ms(), connection=number))
 
-    def _forget(self, connection: FrameConnection) -> Connection | None:
+    def _forget(self, connection: FrameConnection) -> ConnectionId | None:
         number = self._connection_ids.pop(connection, None)
         if number is not None:
             del self._connections[number]

@@ -21,7 +21,7 @@ from partage.member.ownership import ApplyingAssignment, Ownership
 from partage.member.states import MemberState
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
-from partage.proposals.machine import Connection
+from partage.proposals.machine import ConnectionId
 from partage.proposals.product.coordinator import Outcome as CoordinatorOutcome
 from partage.proposals.product.member import Outcome
 from partage.proposals.two_phase.coordinator import TwoPhaseCoordinator
@@ -48,7 +48,7 @@ class ResyncCoordinator(TwoPhaseCoordinator):
         self._synced: dict[str, tuple[int, set[str]]] = {}
 
     def _handle_message(
-        self, outcome: CoordinatorOutcome, connection: Connection, message: Any, draw: int
+        self, outcome: CoordinatorOutcome, connection: ConnectionId, message: Any, draw: int
     ) -> None:
         if isinstance(message, SyncGroupRequest) and message.assignments:
             self._store_resync(outcome, message)

@@ -39,7 +39,7 @@ from partage.proposals.broker_side.events import (
 from partage.proposals.broker_side.messages import BrokerAddress
 from partage.proposals.broker_side.records import Record
 from partage.proposals.broker_side.settings import PushCoordinatorSettings
-from partage.proposals.machine import Elected, Event, TimerFired, TopicsChanged
+from partage.proposals.machine import ClusterTopicsChanged, Elected, Event, TimerFired
 from partage.proposals.sockets.broker_side.codecs import BrokerCodec
 from partage.proposals.sockets.broker_side.topic_watch import TopicWatch
 from partage.proposals.sockets.broker_side.zookeeper_nodes import ZooKeeperNodes
@@ -349,7 +349,7 @@ class PushBroker:
         with suppress(SessionEndedError):
             while True:
                 await watch.wait_changed()
-                self._handle(TopicsChanged(at_ms=0, topics=await watch.read()))
+                self._handle(ClusterTopicsChanged(at_ms=0, topics=await watch.read()))
 
     async def _follow_switches(
         self, nodes: ZooKeeperNodes, changed: asyncio.Event, frozen: frozenset[str]

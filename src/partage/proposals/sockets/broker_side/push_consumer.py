@@ -27,7 +27,7 @@ from partage.proposals.broker_side.messages import (
     RegisterConsumerResponse,
 )
 from partage.proposals.broker_side.settings import PushConsumerSettings
-from partage.proposals.machine import Action, Connect, MetadataChanged
+from partage.proposals.machine import Action, Connect, PartitionCountsChanged
 from partage.proposals.sockets.broker_side.codecs import BrokerListCodec, ConsumerCodec
 from partage.proposals.sockets.member_shell import (
     OutgoingConnection,
@@ -103,7 +103,7 @@ class PushConsumerShell(SocketMemberShell):
 
         A reader calls it before it delivers records: they may have waited during the stall.
         """
-        self.handle(MetadataChanged(at_ms=0, topics={}))
+        self.handle(PartitionCountsChanged(at_ms=0, topics={}))
 
     def on_out_of_range(self, partitions: frozenset[TopicPartition]) -> None:
         """Stop the fetchers: the offsets of these partitions are out of range."""

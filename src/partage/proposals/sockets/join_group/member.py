@@ -12,7 +12,7 @@ from partage.client.errors import ClientError
 from partage.model.addresses import Address
 from partage.proposals.assignment import assign_partitions
 from partage.proposals.join_group.member import DesignMember, DesignMemberState
-from partage.proposals.machine import Action, Connect, MetadataChanged
+from partage.proposals.machine import Action, Connect, PartitionCountsChanged
 from partage.proposals.single_assignor.member import (
     ComputeShares,
     ShareComputationFailed,
@@ -113,7 +113,7 @@ class JoinGroupMemberShell(SocketMemberShell):
             await asyncio.sleep(self._metadata_refresh_ms / 1000)
             is_from_coordinator = self.machine.fetches_from_coordinator
             topics = await self.fetch_metadata(is_from_coordinator=is_from_coordinator)
-            self.handle(MetadataChanged(at_ms=0, topics=topics))
+            self.handle(PartitionCountsChanged(at_ms=0, topics=topics))
 
     def perform(self, action: Action) -> None:
         assert isinstance(action, ComputeShares), f"unexpected action {action}"

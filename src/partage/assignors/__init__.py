@@ -13,7 +13,7 @@ from partage.assignors.copartitioned import CoPartitioned, CoPartitioningError
 from partage.assignors.explanation import PartitionReason, explain_assignment
 from partage.assignors.group_view import NO_GENERATION, Assignment, Member, Topic
 from partage.assignors.lag import LagBased
-from partage.assignors.protocols import (
+from partage.assignors.offered_protocols import (
     IncompatibleAssignorsError,
     protocols_by_name,
     rebalance_protocol,

@@ -14,7 +14,6 @@ from partage.broker.clock import Clock
 from partage.broker.cluster import cluster_membership, owned_shards
 from partage.broker.cluster.broker_node import BrokerNode
 from partage.broker.cluster.cluster_membership import ClusterMembership
-from partage.broker.cluster.kazoo_session import KazooSession
 from partage.broker.cluster.lease_renewal import boot_ms
 from partage.broker.cluster.registry_view import RegistryView
 from partage.broker.cluster.state_address import StateAddress
@@ -56,6 +55,7 @@ class MembershipFixture(BrokerFixture):
     def __init__(self, timeout_ms: int = 6_000) -> None:
         self.timeout_ms = timeout_ms
         self.before: SessionFault | None = None  # for the session, from its start
+        self.later_session = asyncio.Event()  # set when the first session was replaced
         self.patch = pytest.MonkeyPatch()
 
     async def start(self) -> MembershipFixture:
@@ -67,7 +67,13 @@ class MembershipFixture(BrokerFixture):
         self.fatal: asyncio.Future[BaseException] = loop.create_future()
         address = StateAddress(servers="memory", path=PATHS.root)
         self.cluster = ClusterMembership(
-            address, BrokerSettings(node_id=1), self.session, FOUND, "d", self.fatal.set_result
+            address,
+            BrokerSettings(node_id=1),
+            self.begin_session,
+            self.session,
+            FOUND,
+            "d",
+            self.fatal.set_result,
         )
         self.hosts = [
             ShardHost(f"shard {n}", store, GroupSettings(), Clock(), lambda notice: None)
@@ -87,6 +93,10 @@ class MembershipFixture(BrokerFixture):
         """Run the loop long enough for all work that does not wait for time."""
         for _ in range(200):
             await asyncio.sleep(0)
+
+    async def begin_session(self, address: StateAddress, settings: BrokerSettings) -> Any:
+        self.later_session.set()
+        return self.connect()
 
     def connect(self) -> object:
         session: Any = self.zoo.connect(self.timeout_ms)
@@ -191,21 +201,13 @@ def test_session_end_while_disconnected_starts_new_session() -> None:
     """With any request that the broker sends at that moment."""
 
     async def scenario(place: MembershipFixture) -> None:
-        begun = asyncio.Event()
-
-        async def begin(*told: object) -> object:
-            begun.set()
-            return place.connect()
-
-        place.patch.setattr(KazooSession, "begin", begin)
-
         async def lose(what: Sequence[Operation] | str) -> None:
             if what == "/":
                 place.zoo.expire(place.session)
                 raise InDoubtError("the connection was lost")
 
         place.session.before = lose
-        await begun.wait()
+        await place.later_session.wait()
         await place.owns()
         assert not place.fatal.done()
 

@@ -14,8 +14,9 @@ import pytest
 
 from client.certificate_authority import Authority
 from free_ports import free_ports
-from partage.broker.cluster.kazoo_session import KazooSession, ZooKeeperUnreachableError
-from partage.broker.cluster.tls import KazooTlsHandler, ZooKeeperTlsError, ssl_context
+from partage.broker.cluster.cluster_session import ZooKeeperTlsError, ZooKeeperUnreachableError
+from partage.broker.cluster.kazoo_session import KazooSession
+from partage.broker.cluster.tls import KazooTlsHandler, ssl_context
 from partage.broker.overrides import apply_overrides
 from partage.model.settings import BrokerSettings
 from partage.store.zookeeper import Create

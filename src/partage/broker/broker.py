@@ -22,6 +22,7 @@ from partage.broker.apis.transaction_descriptions import describe_transactions
 from partage.broker.apis.write_txn_markers import write_txn_markers
 from partage.broker.clock import Clock
 from partage.broker.cluster.broker_node import BrokerNode
+from partage.broker.cluster.cluster_session import BeginSession
 from partage.broker.cluster.cluster_view import ClusterView, SingleBrokerView
 from partage.broker.cluster.facade import (
     connect_to_cluster,
@@ -107,19 +108,25 @@ class Broker:
         server: the listener and its connections.
         coordinator: the group coordinator.
         transactions: the transaction coordinator.
+        topic_admin: changes the topics, in a cluster those of all brokers.
         group_events: the writer of ``__group_events``, None if it is disabled.
         cluster: the membership in a cluster, None for a single broker.
         dynamic_configs: the configs of brokers and groups that clients have altered.
     """
 
     def __init__(
-        self, disk: Disk, settings: BrokerSettings, state: StateAddress | None = None
+        self,
+        disk: Disk,
+        settings: BrokerSettings,
+        state: StateAddress | None = None,
+        begin_session: BeginSession | None = None,
     ) -> None:
         if state is not None:
             settings = with_cluster_limits(settings)
         self.address = Address("", 0)
         self.cluster: ClusterMembership | None = None
         self._state_address = state
+        self._begin_session = begin_session
         self._disk = disk
         self._settings = settings
         self._clock = Clock()
@@ -145,6 +152,7 @@ class Broker:
         self._assignors = AssignorRegistry(settings.groups.consumer.assignors)
         self.group_events: GroupEventsWriter | None = None
         self.transactions: TransactionCoordinator
+        self.topic_admin: TopicAdmin
         self._tasks: set[asyncio.Task[None]] = set()
         # A separate pool: in the loop's default pool, fetches from disk and new topics would wait
         # until the last of many shards is loaded.
@@ -160,6 +168,7 @@ class Broker:
         port: int,
         advertised: Address | None = None,
         state: StateAddress | None = None,
+        begin_session: BeginSession | None = None,
     ) -> Broker:
         """Open the data, then listen.
 
@@ -170,6 +179,7 @@ class Broker:
             port: the port to listen on; 0 selects a free one.
             advertised: host and port that clients are told; by default the address of the listener.
             state: the shared state of a cluster. By default the broker is a single broker.
+            begin_session: begins sessions with the shared state; by default with kazoo.
 
         Raises:
             ClusterJoinError: the broker cannot join the cluster; the message says why, and what to
@@ -178,7 +188,7 @@ class Broker:
             ListenError: the address is in use, or not an address of this machine.
             OSError: the disk fails.
         """
-        broker = cls(disk, settings, state)
+        broker = cls(disk, settings, state, begin_session)
         try:
             await broker._open()
             await broker._listen(host, port, advertised)
@@ -198,14 +208,16 @@ class Broker:
             await self._open_in_cluster(self._state_address)
 
     async def _open_in_cluster(self, state: StateAddress) -> None:
-        cluster = await connect_to_cluster(state, self._disk, self._settings, self._on_fatal)
+        cluster = await connect_to_cluster(
+            state, self._disk, self._settings, self._on_fatal, self._begin_session
+        )
         self.cluster = cluster
         self._cluster_id = cluster.cluster_id
         cluster.on_configs_read = self.dynamic_configs.on_read
         self.dynamic_configs.set_store(create_config_store(cluster))
         await self.log_manager.open()
         changes, place = create_topic_admin(cluster, self.log_manager)
-        self._topic_admin: TopicAdmin = changes
+        self.topic_admin = changes
         if self._settings.group_events:
             self.group_events = GroupEventsWriter(self.log_manager, place, self._settings.node_id)
         self._group_services = self._create_group_services()
@@ -246,7 +258,7 @@ class Broker:
         hosts = [self._create_local_host(n, topics) for n in range(offsets_topic.partition_count)]
         self.coordinator = GroupCoordinator(hosts)
         self._follow_changes()
-        self._topic_admin = LocalTopicAdmin(self.log_manager, self.coordinator)
+        self.topic_admin = LocalTopicAdmin(self.log_manager, self.coordinator)
         self._local_markers = LocalMarkers(self.log_manager, self._clock, self.coordinator.hosts)
         transactions = LocalTransactionCoordinator(
             self.log_manager,
@@ -381,7 +393,7 @@ class Broker:
             await self.log_manager.close()
 
     def _handlers(self, cluster_view: ClusterView) -> dict[int, Handler]:
-        log_manager, changes = self.log_manager, self._topic_admin
+        log_manager, changes = self.log_manager, self.topic_admin
         reads = LogReader(self._disk)
         broker_context = BrokerContext(
             shard_count=self.coordinator.shard_count,

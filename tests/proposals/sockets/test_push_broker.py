@@ -12,7 +12,8 @@ from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
 from cluster.zookeeper_ensemble import Ensemble
-from partage.broker.cluster.kazoo_session import KazooSession, ZooKeeperUnreachableError
+from partage.broker.cluster.cluster_session import ZooKeeperUnreachableError
+from partage.broker.cluster.kazoo_session import KazooSession
 from partage.broker.cluster.state_address import StateAddress
 from partage.proposals.broker_side.frames import decode_response
 from partage.proposals.broker_side.messages import (

@@ -12,14 +12,18 @@ from functools import partial
 from typing import Any, Final
 
 from partage.broker.cluster.broker_node import BrokerNode
+from partage.broker.cluster.cluster_session import (
+    BeginSession,
+    ClusterSession,
+    ZooKeeperTlsError,
+    ZooKeeperUnreachableError,
+)
 from partage.broker.cluster.directory_identity import lock_proof, verify_identity
-from partage.broker.cluster.kazoo_session import KazooSession, ZooKeeperUnreachableError
 from partage.broker.cluster.lease_renewal import boot_ms, renew_lease
 from partage.broker.cluster.outage_logger import OutageLogger
 from partage.broker.cluster.owned_shards import OwnedShards
 from partage.broker.cluster.session_writer import SessionWriter
 from partage.broker.cluster.state_address import StateAddress
-from partage.broker.cluster.tls import ZooKeeperTlsError, ssl_context
 from partage.broker.cluster.topic_reconciler import TopicReconciler
 from partage.broker.coordination.base_shard_host import BaseShardHost
 from partage.broker.coordination.group_coordinator import GroupCoordinator
@@ -42,7 +46,6 @@ from partage.store.zookeeper import InDoubtError, SessionEndedError, StoreError,
 
 log = logging.getLogger(__name__)
 
-_CONNECT_TIMEOUT_S: Final = 10.0
 _RETRY_DELAY_S: Final = 1.0
 _REFRESH_INTERVAL_S: Final = 2.0  # in case no watch has fired
 _REFRESH_TIMEOUT_S: Final = 5.0
@@ -59,6 +62,7 @@ class ClusterMembership:
     Args:
         address: the ZooKeeper servers and the path of the cluster.
         settings: the broker settings.
+        begin_session: begins a session when the previous one has ended.
         session: the first ZooKeeper session.
         found: the cluster's record in ZooKeeper.
         directory: id of the data directory, and proof of the lock on it.
@@ -71,7 +75,8 @@ class ClusterMembership:
         self,
         address: StateAddress,
         settings: BrokerSettings,
-        session: KazooSession,
+        begin_session: BeginSession,
+        session: ClusterSession,
         found: ClusterDoc,
         directory: str,
         on_fatal: Callable[[BaseException], None],
@@ -82,6 +87,7 @@ class ClusterMembership:
         self.transaction_shard_count = found.transaction_shards
         self._address = address
         self._settings = settings
+        self._begin_session = begin_session
         self._directory = directory
         self._on_fatal = on_fatal
         self._on_registered = registered
@@ -106,7 +112,7 @@ class ClusterMembership:
         self.transaction_stores = self._owned_shards.stores[found.shards :]
         self._use_session(session)
 
-    def _use_session(self, session: KazooSession) -> None:
+    def _use_session(self, session: ClusterSession) -> None:
         """Use a new session. All that was read in an earlier session is discarded."""
         self._session = session
         self._lease = Lease(session.timeout_ms, session.started_ms)
@@ -137,6 +143,7 @@ class ClusterMembership:
         address: StateAddress,
         disk: Disk,
         settings: BrokerSettings,
+        begin_session: BeginSession,
         on_fatal: Callable[[BaseException], None],
     ) -> ClusterMembership:
         """Connect, and verify that it is the right cluster. A cluster that does not exist is
@@ -148,7 +155,7 @@ class ClusterMembership:
             ForeignDataError: ZooKeeper and the data directory do not belong together.
             DamagedFileError: the data directory does not say to which broker it belongs.
         """
-        session = await _begin_session(address, settings)
+        session = await begin_session(address, settings)
         try:
             identity = await verify_identity(
                 session,
@@ -164,7 +171,16 @@ class ClusterMembership:
         directory = f"{identity.directory_id}@{lock_proof(disk)}"
         keep_meta = partial(write_meta_properties, disk, identity.meta)
         registered = keep_meta if identity.is_new else None
-        return cls(address, settings, session, identity.cluster, directory, on_fatal, registered)
+        return cls(
+            address,
+            settings,
+            begin_session,
+            session,
+            identity.cluster,
+            directory,
+            on_fatal,
+            registered,
+        )
 
     async def reserve_producer_ids(self) -> int:
         """Return the first id of a block that no other broker uses."""
@@ -345,7 +361,7 @@ class ClusterMembership:
         while True:
             await self._session.end()
             try:
-                session = await _begin_session(self._address, self._settings)
+                session = await self._begin_session(self._address, self._settings)
             except ZooKeeperUnreachableError as error:
                 log.error("%s", error)
                 continue
@@ -479,12 +495,3 @@ class ClusterMembership:
             except InDoubtError:
                 await self._session.wait_connected()
             await asyncio.sleep(_APPLY_POLL_S)
-
-
-async def _begin_session(address: StateAddress, settings: BrokerSettings) -> KazooSession:
-    return await KazooSession.begin(
-        address.servers,
-        settings.zookeeper_session_timeout_ms,
-        _CONNECT_TIMEOUT_S,
-        ssl_context(settings),
-    )

@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from partage.broker.cluster.broker_node import BrokerNode
+from partage.broker.cluster.cluster_session import (
+    BeginSession,
+    ZooKeeperTlsError,
+    ZooKeeperUnreachableError,
+)
 from partage.broker.cluster.cluster_view import ClusterView
 from partage.broker.cluster.state_address import StateAddress
 from partage.broker.configs.config_store import ConfigStore
@@ -61,8 +66,16 @@ async def connect_to_cluster(
     disk: Disk,
     settings: BrokerSettings,
     on_fatal: Callable[[BaseException], None],
+    begin_session: BeginSession | None = None,
 ) -> ClusterMembership:
     """Find or create the cluster.
+
+    Args:
+        state: the address of the cluster's state.
+        disk: the data directory.
+        settings: the broker settings.
+        on_fatal: called if the broker cannot continue.
+        begin_session: begins sessions; by default with kazoo.
 
     Raises:
         ClusterJoinError: the broker cannot join the cluster.
@@ -75,16 +88,7 @@ async def connect_to_cluster(
             f"transaction.state.log.num.partitions is {transaction_shards}, but a cluster has at "
             f"most {SHARDS_MAX} shards of both kinds; correct --override"
         )
-    try:
-        from partage.broker.cluster.cluster_membership import ClusterMembership
-        from partage.broker.cluster.kazoo_session import ZooKeeperUnreachableError
-        from partage.broker.cluster.tls import ZooKeeperTlsError
-    except ModuleNotFoundError as error:
-        if error.name is None or not error.name.startswith("kazoo"):
-            raise
-        raise ClusterJoinError(
-            "--state needs kazoo, which is not installed: pip install 'partage[zookeeper]'"
-        ) from None
+    from partage.broker.cluster.cluster_membership import ClusterMembership
 
     def failed(error: BaseException) -> None:
         on_fatal(
@@ -94,9 +98,23 @@ async def connect_to_cluster(
         )
 
     try:
-        return await ClusterMembership.connect(state, disk, settings, failed)
+        return await ClusterMembership.connect(
+            state, disk, settings, begin_session or _kazoo_sessions(), failed
+        )
     except (ZooKeeperUnreachableError, ZooKeeperTlsError, ForeignDataError, StoreError) as error:
         raise ClusterJoinError(str(error)) from None
+
+
+def _kazoo_sessions() -> BeginSession:
+    try:
+        from partage.broker.cluster.kazoo_session import begin_session
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("kazoo"):
+            raise
+        raise ClusterJoinError(
+            "--state needs kazoo, which is not installed: pip install 'partage[zookeeper]'"
+        ) from None
+    return begin_session
 
 
 def create_cluster_view(cluster: ClusterMembership) -> ClusterView:

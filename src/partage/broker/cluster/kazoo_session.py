@@ -31,8 +31,11 @@ from kazoo.exceptions import (
 )
 from kazoo.protocol.serialization import Connect
 
+from partage.broker.cluster.cluster_session import ZooKeeperUnreachableError
 from partage.broker.cluster.lease_renewal import boot_ms
-from partage.broker.cluster.tls import KazooTlsHandler
+from partage.broker.cluster.state_address import StateAddress
+from partage.broker.cluster.tls import KazooTlsHandler, ssl_context
+from partage.model.settings import BrokerSettings
 from partage.store.zookeeper import (
     ChangeCallback,
     Check,
@@ -50,6 +53,7 @@ from partage.store.zookeeper import (
 
 T = TypeVar("T")
 
+_CONNECT_TIMEOUT_S: Final = 10.0
 _RETRY: Final = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0, "max_jitter": 0.1}
 _REFUSAL_REASONS: Final = {
     NodeExistsError: RefusalReason.EXISTS,
@@ -65,12 +69,8 @@ _quiet = logging.getLogger(f"{__name__}.kazoo")
 _quiet.setLevel(logging.CRITICAL)  # this module logs what matters itself
 
 
-class ZooKeeperUnreachableError(OSError):
-    """Raised if no server of the ensemble answers."""
-
-
 class KazooSession:
-    """One session, see `partage.store.zookeeper.Session`; created by `begin`, ended by `end`.
+    """One session, see `ClusterSession`; created by `begin`, ended by `end`.
 
     Attributes:
         on_suspended: called on the loop when the connection is lost.
@@ -322,6 +322,16 @@ class KazooSession:
             raise _to_store_error(error) from None
         finally:
             self._pending.discard(answer)
+
+
+async def begin_session(address: StateAddress, settings: BrokerSettings) -> KazooSession:
+    """Begin a session of a broker; see `partage.broker.cluster.cluster_session.BeginSession`."""
+    return await KazooSession.begin(
+        address.servers,
+        settings.zookeeper_session_timeout_ms,
+        _CONNECT_TIMEOUT_S,
+        ssl_context(settings),
+    )
 
 
 def _set_result(answer: asyncio.Future[Any], result: Any) -> None:

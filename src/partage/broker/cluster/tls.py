@@ -12,11 +12,8 @@ from typing import Any
 
 from kazoo.handlers.threading import SequentialThreadingHandler
 
+from partage.broker.cluster.cluster_session import ZooKeeperTlsError
 from partage.model.settings import BrokerSettings
-
-
-class ZooKeeperTlsError(Exception):
-    """Raised if the settings ``zookeeper.ssl.*`` are invalid; the message names the setting."""
 
 
 def ssl_context(settings: BrokerSettings) -> ssl.SSLContext | None:

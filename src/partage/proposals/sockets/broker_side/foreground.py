@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from partage.broker.cluster.kazoo_session import ZooKeeperUnreachableError
+from partage.broker.cluster.cluster_session import ZooKeeperUnreachableError
 from partage.client.consumer import Record
 from partage.model.addresses import format_address
 from partage.model.topic_partition import TopicPartition

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from partage.broker.cluster.kazoo_session import KazooSession, ZooKeeperUnreachableError
+from partage.broker.cluster.cluster_session import ZooKeeperUnreachableError
+from partage.broker.cluster.kazoo_session import KazooSession
 from partage.broker.cluster.lease_renewal import boot_ms, renew_lease
 from partage.broker.cluster.state_address import StateAddress
 from partage.model.addresses import Address

@@ -225,7 +225,9 @@ def test_single_writer_commits_transaction_with_librdkafka(servers):
     assert [record.value for record in records] == [str(tokens[0]).encode()]
 
 
-@pytest.mark.parametrize("name", ["LeaderElection", "SingleWriter", "WorkerPool"])
+@pytest.mark.parametrize(
+    "name", ["LeaderElection", "RedundantIndexer", "SingleWriter", "WorkerPool"]
+)
 def test_blocking_class_has_arguments_and_methods_of_asyncio_class(name):
     blocking, ours = getattr(sync, name), getattr(recipes, name)
     assert list(inspect.signature(blocking).parameters) == list(inspect.signature(ours).parameters)

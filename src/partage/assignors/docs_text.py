@@ -154,9 +154,9 @@ member votes for one with `group.remote.assignor`, and most votes win. The list 
   `my-name = "my_module:MyAssignor"`.
 
 A class that was written for members needs no change. `assign` finds the previous target in
-`Member.owned`, and in `Member.user_data` what the class itself makes of it. If a cooperative class
-holds partitions back, the broker runs it again: the broker itself revokes partitions before it
-assigns them to others. It refuses classes that assign a partition to several members. It also
+`Member.owned`, and in `Member.user_data` the bytes that the class returns for it. If a cooperative
+class holds partitions back, the broker runs it again: the broker itself revokes partitions before
+it assigns them to others. It refuses classes that assign a partition to several members. It also
 refuses classes that need lags: it computes a target only when members or topics change, so the
 assignment would follow lags of that moment only. Kafka's own assignors in brokers get none either.
 

@@ -195,11 +195,11 @@ COMMANDS: Final[dict[str, CommandTarget | CommandFamily]] = {
                         f"{_PROPOSALS}.broker_side",
                     ),
                     "freeze": CommandTarget(
-                        "Switch the rebalancing of a group off, until `thaw`.",
+                        "Disable the rebalances of a group until `thaw`.",
                         f"{_PROPOSALS}.broker_side",
                     ),
                     "thaw": CommandTarget(
-                        "Switch the rebalancing of a group on again.",
+                        "Enable the rebalances of a group again.",
                         f"{_PROPOSALS}.broker_side",
                     ),
                     "frozen": CommandTarget(

@@ -31,9 +31,9 @@ from partage.statemachine.pages import (
 _HEAD = """\
 # Groups
 
-The coordinator's response to each request in each state, and its timers. This page is generated
-from the tables that the coordinator uses (`python -m partage.coordinator.page`). The scenarios in
-`tests/coordinator/scenarios` show the same step by step.
+This page shows the coordinator's response to each request in each state, and its timers. It is
+generated from the tables that the coordinator uses (`python -m partage.coordinator.page`). The
+scenarios in `tests/coordinator/scenarios` show the same step by step.
 
 The first sections describe classic groups, and
 [one section](#groups-with-the-consumer-protocol) those of KIP-848.
@@ -77,7 +77,8 @@ An offset that an old client committed with an explicit retention expires after 
 """
 
 _DIFFER = """\
-From Kafka's source code. [Differences](differences.md) lists those found by running both.
+These differences were found in Kafka's source code. [Differences](differences.md) lists those that
+were found by running both.
 """
 
 #: The deliberate differences from Apache Kafka 4, each with the reason.
@@ -110,7 +111,8 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
     ),
     (
         "Absent static members count for `group.max.size` in the join phase.",
-        "They stay in the group. In Kafka the group can exceed its maximum size by them.",
+        "They stay in the group. Kafka does not count them, so the group can exceed its maximum "
+        "size.",
     ),
     (
         "A member whose metadata does not fit into the group's record gets GROUP_MAX_SIZE_REACHED.",

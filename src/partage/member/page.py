@@ -31,10 +31,10 @@ from partage.statemachine.pages import (
 _HEAD = """\
 # Members
 
-The reactions of a group member to each response of the coordinator, by state, and its timers. This
-page is generated from the tables that the member acts on (`python -m partage.member.page`);
-[groups](groups.md) describes the coordinator. The behaviour is that of Apache Kafka's consumer,
-except for the differences in the last sections. All sections but
+This page shows the reactions of a group member to each response of the coordinator, by state, and
+its timers. It is generated from the tables that the member acts on
+(`python -m partage.member.page`); [groups](groups.md) describes the coordinator. The behaviour is
+that of Apache Kafka's consumer, except for the differences in the last sections. All sections but
 [the last one](#the-consumer-group-protocol) are about the classic protocol.
 """
 

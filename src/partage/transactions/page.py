@@ -31,9 +31,10 @@ from partage.transactions.timers import TIMERS, TransactionTimerKey
 _HEAD = """\
 # Transactions
 
-The response of the transaction coordinator to each request in each state, and its timers. This page
-is generated from the tables that the coordinator uses (`python -m partage.transactions.page`). The
-scenarios in `tests/transactions/scenarios` show the same step by step.
+This page shows the response of the transaction coordinator to each request in each state, and its
+timers. It is generated from the tables that the coordinator uses
+(`python -m partage.transactions.page`). The scenarios in `tests/transactions/scenarios` show the
+same step by step.
 
 The behaviour is that of Apache Kafka 4.4 with `transaction.version` 2 (KIP-890), except for the
 differences in [the last section](#where-we-differ-from-apache-kafka). Clients from before KIP-890

@@ -54,13 +54,13 @@ def designs(
         typer.Option(
             "--keep",
             metavar="STEPS",
-            help="Take only these steps: numbers separated by commas, or none.",
+            help="Run only these steps: numbers separated by commas, or none.",
         ),
     ] = None,
     findings: Annotated[
         bool,
         typer.Option(
-            "--findings", help="Report also the rules that a design breaks by construction."
+            "--findings", help="Also report the rules that a design breaks by construction."
         ),
     ] = False,
     jobs: Annotated[
@@ -77,9 +77,9 @@ def designs(
 ) -> None:
     """Run simulated worlds of the designs of consumer groups, and check them against the rules.
 
-    A seed gives the same world on any machine. The exit code is 1 if a rule was broken that the
-    design does not break by construction, or with --findings any rule. The first failure is reduced
-    to the fewest steps.
+    A seed gives the same world on any machine. The exit code is 1 if a rule was broken. Rules that
+    a design breaks by construction count only with --findings. The first failure is reduced to the
+    fewest steps.
 
     \b
     Examples:

@@ -131,7 +131,7 @@ def whatif(
             metavar="MS",
             min=1_000,
             max=1_800_000,
-            help="Session timeout of the members; repeatable. Default: what they joined with.",
+            help="Session timeout of the members; repeatable. Default: their present one.",
         ),
     ] = None,
     max_poll_interval_ms: Annotated[
@@ -140,7 +140,7 @@ def whatif(
             "--max-poll-interval-ms",
             metavar="MS",
             min=1_000,
-            help="max.poll.interval.ms of the members. Default: what they joined with.",
+            help="max.poll.interval.ms of the members. Default: their present one.",
         ),
     ] = None,
     speed: Annotated[

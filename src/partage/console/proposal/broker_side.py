@@ -173,7 +173,7 @@ def broker(
     """Run a broker that can be elected as the coordinator, until Ctrl-C or SIGTERM.
 
     It prints its address when it accepts connections. The records stay on the brokers of
-    --bootstrap-server. Brokers with one --state elect one coordinator.
+    --bootstrap-server. Brokers with the same --state elect one coordinator.
 
     \b
     Examples:
@@ -219,7 +219,7 @@ def broker(
 
 @app.command("freeze", epilog=json_help(RebalancingState))
 def freeze(group: GroupArgument, state: StateOption, json: JsonOption = False) -> None:
-    """Switch the rebalancing of a group off, until `thaw`.
+    """Disable the rebalances of a group until `thaw`.
 
     Its consumers keep their partitions. A rebalance in progress is completed. A consumer that
     registers meanwhile, also with a new coordinator, reads nothing until the group is thawed.
@@ -235,7 +235,7 @@ def freeze(group: GroupArgument, state: StateOption, json: JsonOption = False) -
 
 @app.command("thaw", epilog=json_help(RebalancingState))
 def thaw(group: GroupArgument, state: StateOption, json: JsonOption = False) -> None:
-    """Switch the rebalancing of a group on again.
+    """Enable the rebalances of a group again.
 
     Changes since `freeze` take effect.
 
@@ -347,7 +347,7 @@ def consumer(
     auto_offset_reset: Annotated[
         OutOfRangeReset,
         typer.Option(
-            "--auto-offset-reset", help="Where to read without an offset, or if it is out of range."
+            "--auto-offset-reset", help="Start position without a valid committed offset."
         ),
     ] = OutOfRangeReset.SMALLEST,
     json: JsonOption = False,

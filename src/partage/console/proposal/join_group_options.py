@@ -172,7 +172,8 @@ class MemberArguments(msgspec.Struct, frozen=True, kw_only=True):
         int, _ms("--retry-backoff-ms", "Time before the member connects again.")
     ] = MEMBER_SETTINGS.retry_backoff_ms
     metadata_refresh_ms: Annotated[
-        int, _ms("--metadata-refresh-ms", "Interval of looks for other partition counts.")
+        int,
+        _ms("--metadata-refresh-ms", "Interval at which the member checks the partition counts."),
     ] = _REFRESH_DEFAULT_MS
     json: JsonOption = False
 

@@ -71,7 +71,8 @@ def member(
         typer.Option(
             "--assignor",
             show_default="roundrobin",
-            help="Assignor; repeatable, in order of preference. All members use one that all have.",
+            help="Assignor; repeatable, in order of preference. The group uses one that all "
+            "members have.",
         ),
     ] = None,
     hashes_subscription: Annotated[
@@ -100,7 +101,7 @@ def member(
             metavar="N",
             min=1,
             help="From N disagreements in a row on, fetch topics from the first broker of "
-            "--bootstrap-server only, which stands for the coordinator.",
+            "--bootstrap-server only, which acts as the coordinator here.",
         ),
     ] = None,
 ) -> None:

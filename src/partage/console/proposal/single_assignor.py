@@ -46,14 +46,14 @@ def coordinator(
             "--synchronize-timeout-ms",
             metavar="MS",
             min=1,
-            help="Time to wait for the assignment of a member whose request does not say it.",
+            help="Time to wait for the assignment of a member whose request has no such time.",
         ),
     ] = SETTINGS.synchronize_timeout_ms,
     choice: Annotated[
         SynchronizerChoice, typer.Option("--choice", help="The member that assigns.")
     ] = SynchronizerChoice.RANDOM,
     reaction: Annotated[
-        TimeoutReaction, typer.Option("--reaction", help="What follows if it is too late.")
+        TimeoutReaction, typer.Option("--reaction", help="Reaction to an assignment that is late.")
     ] = TimeoutReaction.FAIL_GENERATION,
 ) -> None:
     """Run a coordinator that sends the metadata of all members to one member, which assigns.
@@ -92,20 +92,23 @@ def member(
             "--synchronize-timeout-ms",
             metavar="MS",
             min=1,
-            help="Time that the coordinator shall wait for the assignment of this member.",
+            help="Time for which the coordinator waits for the assignment of this member.",
         ),
     ] = MEMBER_SETTINGS.synchronize_timeout_ms,
     sends_timeout: Annotated[
         bool,
         typer.Option(
             "--sends-timeout/--no-sends-timeout",
-            help="Say that time in the request; otherwise the coordinator's setting applies.",
+            help="Send that time in the request; otherwise the coordinator's setting applies.",
         ),
     ] = True,
     assign_ms: Annotated[
         int,
         typer.Option(
-            "--assign-ms", metavar="MS", min=0, help="Wait before assigning, as a slow assignor."
+            "--assign-ms",
+            metavar="MS",
+            min=0,
+            help="Delay before the assignment, like a slow assignor.",
         ),
     ] = 0,
 ) -> None:

@@ -116,8 +116,8 @@ def abort(
         bool,
         typer.Option(
             "--force",
-            help="Abort also a transaction that its coordinator has open. It is then incomplete if "
-            "its producer commits it.",
+            help="Also abort a transaction that is open at its coordinator. It is then "
+            "incomplete if its producer commits it.",
         ),
     ] = False,
     yes: YesOption = False,

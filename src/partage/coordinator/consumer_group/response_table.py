@@ -133,7 +133,7 @@ CONSUMER_DIFFERENCES: tuple[tuple[str, str], ...] = (
         "In Kafka the iteration order of a hash map does.",
     ),
     (
-        "The hash of the subscribed topics is another one than Kafka's.",
+        "The hash of the subscribed topics differs from Kafka's.",
         "Only the broker that stored it compares it. A log of Kafka's gets a new epoch at the "
         "first heartbeat.",
     ),

@@ -66,7 +66,8 @@ CONSUMER_MEMBER_DIFFERENCES: tuple[tuple[str, str], ...] = (
     (
         "A member whose heartbeat interval exceeds a third of `max_poll_interval_ms` sends "
         "heartbeats more often.",
-        "Its right to deliver ends with a rebalance timeout that may run.",
+        "A rebalance may have begun after its last heartbeat. The member must stop delivering "
+        "records before its rebalance timeout ends.",
     ),
 )
 

@@ -17,7 +17,7 @@ WITHOUT_SCRIPT = {
     "If an assignor fails, the previous target stays in force, and the heartbeat succeeds. The "
     "error and the name of the assignor become a group event. The next heartbeat after 1 s "
     "computes again.": "needs an assignor that fails",
-    "The hash of the subscribed topics is another one than Kafka's.": "is in no response",
+    "The hash of the subscribed topics differs from Kafka's.": "is in no response",
 }
 
 #: The settings that a script needs, by the name of its file.

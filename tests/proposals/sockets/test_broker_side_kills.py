@@ -164,8 +164,8 @@ def test_frozen_group_rebalances_when_it_is_thawed(double: PushCluster) -> None:
     first = double.consumer("a")
     double.wait_owned_by("a")
     double.switch(is_enabled=False)
-    off = "rebalancing of group 'g' is off"
-    eventually(lambda: off in double.brokers[0].log.read_text(), double.describe)
+    frozen = "group was frozen: group=g"
+    eventually(lambda: frozen in double.brokers[0].log.read_text(), double.describe)
     second = double.consumer("b")
     eventually(lambda: second.registrations == 1, double.describe)
     double.produce(40)
@@ -176,7 +176,7 @@ def test_frozen_group_rebalances_when_it_is_thawed(double: PushCluster) -> None:
     double.brokers[0].kill()
     eventually(lambda: first.registrations == second.registrations == 2, double.describe)
     double.produce(40)
-    assert off in double.brokers[1].log.read_text()
+    assert frozen in double.brokers[1].log.read_text()
     assert not first.is_reading
     double.switch(is_enabled=True)
     double.wait_owned_by("a", "b")

@@ -134,7 +134,7 @@ async def _look_up(
         elif at is not None and not is_last:
             again.append(one)
         elif at is not None:
-            log.error("%s: %s", one.partition.name, at)
+            log.error("offset lookup failed: partition=%s error=%s", one.partition.name, at)
             one.result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
     return again
 

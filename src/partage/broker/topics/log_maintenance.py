@@ -135,7 +135,7 @@ class LogMaintenance:
         except CompactionCancelledError:
             pass
         except (OSError, DamagedLogError) as error:
-            log.error("%s: %s", partition.name, error)
+            log.error("maintenance failed: partition=%s error=%s", partition.name, error)
             return False
         except Exception:  # a bug; the other partitions need maintenance nevertheless
             log.exception("maintenance of %s failed", partition.name)

@@ -272,7 +272,7 @@ class Partition:
         try:
             return self.log.stable_end
         except (DamagedLogError, OSError) as error:
-            log.error("%s: %s", self.name, error)
+            log.error("lookup of the stable end failed: partition=%s error=%s", self.name, error)
             return None
 
     def fail(self, error: OSError) -> None:

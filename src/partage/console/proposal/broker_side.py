@@ -245,7 +245,7 @@ def thaw(group: GroupArgument, state: StateOption, json: JsonOption = False) -> 
     """
     _check_group(group)
     if not _in_zookeeper(state, lambda nodes: nodes.thaw_group(group)):
-        raise CommandError(f"rebalancing of group {group!r} is not off")
+        raise CommandError(f"group {group!r} is not frozen")
     _print_state(group, json, is_frozen=False)
 
 
@@ -269,7 +269,7 @@ def _print_state(group: str, json: bool, *, is_frozen: bool) -> None:
     if json:
         print_json(RebalancingState(group, is_frozen))
     else:
-        note(f"rebalancing of group {group!r} is {'off' if is_frozen else 'on'}")
+        note(f"group {group!r} is {'frozen' if is_frozen else 'no longer frozen'}")
 
 
 def _check_group(group: str) -> None:

@@ -262,7 +262,7 @@ class GroupPartitions(PartitionSource):
         except MemberFailedError:
             raise
         except (GroupError, BrokerResponseError) as error:
-            log.warning("group %s: %s", self._group_id, error)
+            log.warning("group membership failed: group=%s error=%s", self._group_id, error)
 
     def _log_outage(self) -> None:
         """Log the begin and the end of a longer time without a coordinator."""
@@ -270,7 +270,7 @@ class GroupPartitions(PartitionSource):
         if self.has_coordinator:
             if self._has_logged_outage and self._outage_began_s is not None:
                 log.warning(
-                    "group %s: coordinator available again after %.0f s",
+                    "coordinator was found again: group=%s outage_s=%.0f",
                     self._group_id,
                     now_s - self._outage_began_s,
                 )
@@ -279,7 +279,9 @@ class GroupPartitions(PartitionSource):
             self._outage_began_s = now_s
         elif now_s - self._outage_began_s >= _WARN_AFTER_S and not self._has_logged_outage:
             self._has_logged_outage = True
-            log.warning("group %s: no coordinator for %g s", self._group_id, _WARN_AFTER_S)
+            log.warning(
+                "no coordinator was found: group=%s after_s=%g", self._group_id, _WARN_AFTER_S
+            )
 
     async def committed_offsets(
         self, partitions: Sequence[TopicPartition]
@@ -298,10 +300,10 @@ class GroupPartitions(PartitionSource):
                 await self._membership.commit(at, only_as=identity)
         # usually a rebalance; the next call commits these offsets
         except CommitFailedError as error:
-            log.info("group %s: %s", self._group_id, error)
+            log.info("commit was rejected: group=%s error=%s", self._group_id, error)
         except (ClientError, TimeoutError) as error:
             self._warn_once(
-                f"group {self._group_id}: could not commit offsets, will retry: {error!r}"
+                f"commit failed and will be retried: group={self._group_id} error={error!r}"
             )
         else:
             self._last_warning = ""

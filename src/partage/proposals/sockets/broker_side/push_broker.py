@@ -367,7 +367,7 @@ class PushBroker:
 
     def _switch(self, group_ids: frozenset[str], *, is_enabled: bool) -> None:
         for group_id in sorted(group_ids):
-            log.info("rebalancing of group %r is %s", group_id, "on" if is_enabled else "off")
+            log.info("group was %s: group=%s", "thawed" if is_enabled else "frozen", group_id)
             self._handle(RebalancingSwitched(at_ms=0, group_id=group_id, is_enabled=is_enabled))
 
     def _on_unfollowed(self, task: asyncio.Task[None]) -> None:

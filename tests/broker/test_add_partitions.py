@@ -31,6 +31,7 @@ from partage.wire.apis.describe_producers import (
 from partage.wire.apis.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
 
 from .transactional_world import NONE, Inbound
+from .turn_counter import TurnCounter
 
 
 class Fixture:
@@ -133,21 +134,14 @@ def test_broker_adds_offsets_topic() -> None:
 
 def test_many_transactions_leave_turns_to_other_requests() -> None:
     async def scenario(its: Fixture) -> None:
-        turns = 0
-
-        def count() -> None:
-            nonlocal turns
-            turns += 1
-            asyncio.get_running_loop().call_soon(count)
-
         await its.add(its.transaction({"t": [0]}), version=5)
-        count()
+        counter = TurnCounter()
         many = [its.transaction({"t": [0]}, verify_only=True) for _ in range(2_000)]
         inbound = await its.add(*many, version=5)
         results = inbound.response.results_by_transaction
         assert {tuple(errors_of(each.topic_results).values()) for each in results} == {(NONE,)}
         assert len(results) == 2_000
-        assert turns > 10
+        assert counter.turns > 10
 
     run(scenario)
 
@@ -160,14 +154,7 @@ def test_many_partitions_leave_turns_to_other_requests(
     monkeypatch.setattr("partage.broker.apis.producers._PARTITIONS_PER_TURN", 1)
 
     async def scenario(its: Fixture) -> None:
-        turns = 0
-
-        def count() -> None:
-            nonlocal turns
-            turns += 1
-            asyncio.get_running_loop().call_soon(count)
-
-        count()
+        counter = TurnCounter()
         inbound = await its.add(its.transaction({"t": list(range(30))}), version=version)
         if version == 3:
             topics = inbound.response.results_by_topic_v3_and_below
@@ -178,7 +165,7 @@ def test_many_partitions_leave_turns_to_other_requests(
             ("t", index): unknown if index > 1 else ErrorCode.OPERATION_NOT_ATTEMPTED
             for index in range(30)
         }
-        assert turns > 60
+        assert counter.turns > 60
 
     run(scenario)
 

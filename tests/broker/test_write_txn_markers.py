@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +22,7 @@ from partage.wire.apis.write_txn_markers import (
 from partage.wire.records.transaction_marker import TransactionMarkerRecord
 
 from .transactional_world import NONE, NOW_MS, Inbound, World, batch, run
+from .turn_counter import TurnCounter
 
 
 class RecordedShard:
@@ -189,19 +189,12 @@ def test_marker_of_the_offsets_topic_goes_to_the_group_coordinator() -> None:
 
 def test_many_markers_leave_turns_to_other_requests() -> None:
     async def story(world: World) -> None:
-        turns = 0
-
-        def count() -> None:
-            nonlocal turns
-            turns += 1
-            asyncio.get_running_loop().call_soon(count)
-
-        count()
+        counter = TurnCounter()
         unknown = range(10, 10 + 128 * 8)
         found = await written(world, marker(1, *unknown), marker(2, 0))
         assert len(found) == 128 * 8 + 1
         assert found[-1] == (2, "t", 0, NONE)
-        assert turns > 8
+        assert counter.turns > 8
 
     run(story)
 
@@ -212,16 +205,9 @@ def test_response_for_many_markers_leaves_turns_to_other_requests(
     monkeypatch.setattr("partage.broker.apis.write_txn_markers._RESULTS_PER_TURN", 1)
 
     async def story(world: World) -> None:
-        turns = 0
-
-        def count() -> None:
-            nonlocal turns
-            turns += 1
-            asyncio.get_running_loop().call_soon(count)
-
-        count()
+        counter = TurnCounter()
         found = await written(world, marker(1, *range(10, 40)))
         assert [index for _, _, index, _ in found] == list(range(10, 40))
-        assert turns > 30
+        assert counter.turns > 30
 
     run(story)

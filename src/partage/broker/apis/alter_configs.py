@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from partage.broker.configs.dynamic_configs import ConfigEdit, ConfigResource, DynamicConfigs
 from partage.broker.configs.group_config_keys import GROUP_CONFIG_KEYS
@@ -49,6 +49,25 @@ class _Alteration(NamedTuple):
         return ConfigResource(ConfigResourceType(self.type), self.name)
 
 
+_ResultT = TypeVar("_ResultT", AlterConfigsResult, ReplacedConfigsResult)
+
+
+def _results(
+    kind: type[_ResultT],
+    alterations: Sequence[_Alteration],
+    refusals: Sequence[Refusal | None],
+) -> list[_ResultT]:
+    return [
+        kind(
+            error_code=ErrorCode.NONE if refusal is None else refusal.code,
+            error_message=None if refusal is None else refusal.message,
+            resource_type=each.type,
+            resource_name=each.name,
+        )
+        for each, refusal in zip(alterations, refusals, strict=True)
+    ]
+
+
 class ConfigAlterer:
     """Alters configs.
 
@@ -81,15 +100,7 @@ class ConfigAlterer:
         refusals = await self._alter_all(alterations, validate_only=request.validate_only)
         inbound.respond(
             IncrementalAlterConfigsResponse(
-                responses=[
-                    AlterConfigsResult(
-                        error_code=ErrorCode.NONE if refusal is None else refusal.code,
-                        error_message=None if refusal is None else refusal.message,
-                        resource_type=each.resource_type,
-                        resource_name=each.resource_name,
-                    )
-                    for each, refusal in zip(request.resources, refusals, strict=True)
-                ]
+                responses=_results(AlterConfigsResult, alterations, refusals)
             )
         )
 
@@ -108,17 +119,7 @@ class ConfigAlterer:
         ]
         refusals = await self._alter_all(alterations, validate_only=request.validate_only)
         inbound.respond(
-            AlterConfigsResponse(
-                responses=[
-                    ReplacedConfigsResult(
-                        error_code=ErrorCode.NONE if refusal is None else refusal.code,
-                        error_message=None if refusal is None else refusal.message,
-                        resource_type=each.resource_type,
-                        resource_name=each.resource_name,
-                    )
-                    for each, refusal in zip(request.resources, refusals, strict=True)
-                ]
-            )
+            AlterConfigsResponse(responses=_results(ReplacedConfigsResult, alterations, refusals))
         )
 
     async def _alter_all(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from partage.broker.cluster.broker_node import BrokerNode
+from partage.broker.cluster.peer_frames import encode_peer_request, read_peer_response
 from partage.model.addresses import Address
 from partage.wire.api import Api, Req, Res
-from partage.wire.frames import FRAME_LENGTH, encode_request_frame, parse_response_header
-from partage.wire.primitives import MalformedError
 
 #: Kafka's request.timeout.ms between brokers.
 REQUEST_TIMEOUT_S: Final = 30.0
@@ -86,11 +85,12 @@ class PeerConnection:
     ) -> Res:
         reader, writer = await self._open(node)
         self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
-        body = api.encode_request(version, message)
-        frame = encode_request_frame(api, version, self._correlation_id, self._client_id, body)
-        writer.writelines([bytes(part) for part in frame])
+        frame = encode_peer_request(api, version, self._correlation_id, self._client_id, message)
+        writer.writelines(frame)
         await writer.drain()
-        return await self._read_response(reader, api, version)
+        return await read_peer_response(
+            reader, api, version, self._correlation_id, _RESPONSE_BYTES_MAX
+        )
 
     async def _open(self, node: BrokerNode) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if not self._is_open_to(node):
@@ -110,20 +110,6 @@ class PeerConnection:
             and self._writer is not None
             and not self._writer.is_closing()
         )
-
-    async def _read_response(
-        self, reader: asyncio.StreamReader, api: Api[Any, Res], version: int
-    ) -> Res:
-        (size,) = FRAME_LENGTH.unpack(await reader.readexactly(FRAME_LENGTH.size))
-        if not 0 < size <= _RESPONSE_BYTES_MAX:
-            raise MalformedError(f"invalid response size: {size} bytes")
-        frame = await reader.readexactly(size)
-        answers, pos = parse_response_header(api, version, frame)
-        if answers != self._correlation_id:
-            raise MalformedError(
-                f"response has correlation id {answers}, expected {self._correlation_id}"
-            )
-        return api.decode_response(version, frame, pos)
 
     def close(self) -> None:
         """Close the connection; the next request opens another one."""

@@ -9,6 +9,7 @@ from typing import Final
 
 from partage.broker.cluster.broker_node import BrokerNode
 from partage.broker.cluster.cluster_view import ClusterView
+from partage.broker.cluster.peer_frames import encode_peer_request, read_peer_response
 from partage.broker.topics.log_manager import LogManager
 from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.list_offsets import (
@@ -19,8 +20,6 @@ from partage.wire.apis.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from partage.wire.frames import FRAME_LENGTH, encode_request_frame, parse_response_header
-from partage.wire.primitives import MalformedError
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +83,10 @@ class PeerEndOffsets:
                     for begin in range(0, len(partitions), _PARTITIONS_PER_REQUEST):
                         some = partitions[begin : begin + _PARTITIONS_PER_REQUEST]
                         writer.writelines(self._request(begin, some))
-                        found.update(_end_offsets(await _read_response(reader, begin), set(some)))
+                        response = await read_peer_response(
+                            reader, LIST_OFFSETS, _VERSION, begin, _RESPONSE_BYTES_MAX
+                        )
+                        found.update(_end_offsets(response, set(some)))
                 finally:
                     writer.close()
         # timeout, malformed response, invalid host name
@@ -99,23 +101,8 @@ class PeerEndOffsets:
         request = ListOffsetsRequest(
             topics=[ListOffsetsTopic(name=name, partitions=of) for name, of in topics.items()]
         )
-        body = LIST_OFFSETS.encode_request(_VERSION, request)
         name = f"partage-broker-{self._cluster_view.node.node_id}"
-        return [
-            bytes(part)
-            for part in encode_request_frame(LIST_OFFSETS, _VERSION, correlation_id, name, body)
-        ]
-
-
-async def _read_response(reader: asyncio.StreamReader, correlation_id: int) -> ListOffsetsResponse:
-    (size,) = FRAME_LENGTH.unpack(await reader.readexactly(FRAME_LENGTH.size))
-    if not 0 < size <= _RESPONSE_BYTES_MAX:
-        raise MalformedError(f"invalid response size: {size} bytes")
-    frame = await reader.readexactly(size)
-    answers, pos = parse_response_header(LIST_OFFSETS, _VERSION, frame)
-    if answers != correlation_id:
-        raise MalformedError(f"response has correlation id {answers}, expected {correlation_id}")
-    return LIST_OFFSETS.decode_response(_VERSION, frame, pos)
+        return encode_peer_request(LIST_OFFSETS, _VERSION, correlation_id, name, request)
 
 
 def _end_offsets(

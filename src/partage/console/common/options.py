@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -29,7 +30,16 @@ CONNECTION_PARAMETERS: Final = frozenset(
     {"bootstrap_server", "profile", "command_config", "properties", "verbose"}
 )
 
+#: The default of `JobsOption`.
+CPU_COUNT: Final = os.cpu_count() or 1
+
 JsonOption = Annotated[bool, typer.Option("--json", "-J", help="Print JSON instead of text.")]
+JobsOption = Annotated[
+    int,
+    typer.Option(
+        "--jobs", metavar="N", min=1, help="Number of processes.", show_default="number of CPUs"
+    ),
+]
 TopicOption = Annotated[
     str,
     typer.Option("--topic", "-t", metavar="TOPIC", help="Topic.", autocompletion=complete_topics),

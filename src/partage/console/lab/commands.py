@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections import defaultdict
 from collections.abc import Generator, Mapping, Sequence
 from typing import Annotated, Any
@@ -13,7 +12,7 @@ import typer
 
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
-from partage.console.common.options import JsonOption
+from partage.console.common.options import CPU_COUNT, JobsOption, JsonOption
 from partage.console.common.output import (
     ProgressBar,
     ignore_closed_output,
@@ -79,16 +78,7 @@ def run(
     seed_from: Annotated[
         int, typer.Option("--seed-from", metavar="SEED", min=0, help="First seed.")
     ] = 0,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs",
-            metavar="N",
-            min=1,
-            help="Number of processes.",
-            show_default="number of CPUs",
-        ),
-    ] = os.cpu_count() or 1,
+    jobs: JobsOption = CPU_COUNT,
     keep: KeepOption = None,
     changes: SetOption = None,
     grid: Annotated[

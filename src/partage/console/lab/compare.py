@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, closing, contextmanager
@@ -14,7 +13,7 @@ import typer
 
 from partage.console.common.dispatch import command_app, install_hint
 from partage.console.common.errors import CommandError, usage_error
-from partage.console.common.options import JsonOption
+from partage.console.common.options import CPU_COUNT, JobsOption, JsonOption
 from partage.console.common.output import (
     ProgressBar,
     count,
@@ -140,16 +139,7 @@ def compare(
             help="Write report.html, report.md, cells.parquet and cells.jsonl here.",
         ),
     ] = None,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs",
-            metavar="N",
-            min=1,
-            help="Number of processes.",
-            show_default="number of CPUs",
-        ),
-    ] = os.cpu_count() or 1,
+    jobs: JobsOption = CPU_COUNT,
     sockets: Annotated[
         bool,
         typer.Option(
@@ -311,7 +301,7 @@ def _print_estimate(plan: _Plan, output: Path | None, jobs: int) -> None:
     finished, over_sockets = _load(output, _RESULTS), _load(output, _SOCKET_RESULTS)
     simulated = [cell for cell in plan.simulated if cell not in finished]
     real = [cell for cell in plan.over_sockets if cell not in over_sockets]
-    cpus = min(jobs, os.cpu_count() or 1)
+    cpus = min(jobs, CPU_COUNT)
     seconds = estimate_duration_s(simulated, cpus) + sum(map(estimate_socket_s, real))
     if seconds >= _ESTIMATE_MIN_S:
         cells = count(len(simulated) + len(real), "cell")

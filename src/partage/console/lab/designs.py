@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections import Counter
 from concurrent.futures.process import BrokenProcessPool
 from typing import Annotated, Final
@@ -13,7 +12,7 @@ import typer
 
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
-from partage.console.common.options import JsonOption
+from partage.console.common.options import CPU_COUNT, JobsOption, JsonOption
 from partage.console.common.output import ProgressBar, ignore_closed_output, json_help, print_json
 from partage.console.common.signals import SigtermAsInterrupt
 from partage.console.common.table import print_table
@@ -63,16 +62,7 @@ def designs(
             "--findings", help="Also report the rules that a design breaks by construction."
         ),
     ] = False,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs",
-            metavar="N",
-            min=1,
-            help="Number of processes.",
-            show_default="number of CPUs",
-        ),
-    ] = os.cpu_count() or 1,
+    jobs: JobsOption = CPU_COUNT,
     json: JsonOption = False,
 ) -> None:
     """Run simulated worlds of the designs of consumer groups, and check them against the rules.

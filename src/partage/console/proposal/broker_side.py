@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import socket
-import sys
 import uuid
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
@@ -24,9 +23,10 @@ from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
 from partage.console.common.options import JsonOption, with_cluster
 from partage.console.common.output import discard_stdout, json_help, note, print_json
+from partage.console.proposal.process_options import address_option, log_to_stderr
 from partage.console.proposal.record_printer import record_printer
 from partage.console.records.record_json import JsonRecord
-from partage.model.addresses import Address, AddressParseError, is_wildcard, parse_address
+from partage.model.addresses import is_wildcard
 from partage.model.settings import INT32_MAX
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.broker_side.messages import BrokerAddress, PushError
@@ -179,8 +179,8 @@ def broker(
     Examples:
       partage proposal broker-side broker --state zookeeper://localhost:2181/first --id 1
     """
-    _log_to_stderr(cluster.verbose)
-    host, port = _address("--listen", listen)
+    log_to_stderr(logging.INFO if cluster.verbose else logging.WARNING)
+    host, port = address_option("--listen", listen)
     if is_wildcard(host) and advertised is None:
         raise usage_error(
             f"--listen {host!r} means all addresses, and consumers need one of them; add "
@@ -209,7 +209,9 @@ def broker(
                 settings=settings,
                 host=host,
                 port=port,
-                advertised=None if advertised is None else _address("--advertised", advertised),
+                advertised=None
+                if advertised is None
+                else address_option("--advertised", advertised),
                 zookeeper_session_timeout_ms=zookeeper_session_timeout_ms,
                 topic_refresh_ms=topic_refresh_ms,
             ),
@@ -362,7 +364,7 @@ def consumer(
       partage proposal broker-side consumer --group readers --topic flights --json
       partage proposal broker-side consumer --group readers --topic-pattern 'fli.*'
     """
-    _log_to_stderr(cluster.verbose)
+    log_to_stderr(logging.INFO if cluster.verbose else logging.WARNING)
     if bool(topic) == (topic_pattern is not None):
         raise usage_error("give --topic or --topic-pattern, but not both")
     try:
@@ -427,19 +429,4 @@ def _brokers(text: str) -> tuple[BrokerAddress, ...]:
     return tuple(
         BrokerAddress(id=-number, host=each.host, port=each.port)
         for number, each in enumerate(servers, 1)
-    )
-
-
-def _address(option: str, text: str) -> Address:
-    try:
-        return parse_address(text)
-    except AddressParseError as error:
-        raise usage_error(f"{option}: {error}") from None
-
-
-def _log_to_stderr(verbose: bool) -> None:
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO if verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(message)s",
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import sys
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -24,8 +23,8 @@ from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.errors import CommandError, usage_error
 from partage.console.common.options import JsonOption
 from partage.console.common.output import discard_stdout, note
+from partage.console.proposal.process_options import address_option, log_to_stderr
 from partage.console.proposal.record_printer import record_printer
-from partage.model.addresses import Address, AddressParseError, parse_address
 from partage.model.settings import INT32_MAX
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.join_group.coordinator import JoinGroupCoordinator
@@ -256,13 +255,13 @@ def run_coordinator(
     Raises:
         CommandError: An option is invalid, or the coordinator cannot start or continue.
     """
-    _log_to_stderr(arguments.verbose)
+    log_to_stderr(logging.DEBUG if arguments.verbose else logging.WARNING)
     if arguments.session_timeout_min_ms > arguments.session_timeout_max_ms:
         raise usage_error(
             f"--session-timeout-min-ms {arguments.session_timeout_min_ms} is above "
             f"--session-timeout-max-ms {arguments.session_timeout_max_ms}"
         )
-    address = _address("--listen", arguments.listen)
+    address = address_option("--listen", arguments.listen)
     try:
         asyncio.run(
             serve_coordinator(
@@ -299,7 +298,7 @@ def run_member_command(
     Raises:
         CommandError: An option is invalid, or the member cannot start or continue.
     """
-    _log_to_stderr(cluster.verbose)
+    log_to_stderr(logging.DEBUG if cluster.verbose else logging.WARNING)
     _check(arguments, cluster, synchronize_timeout_ms)
     reader_options = consumer_options(cluster.properties)
     for name in _OWN_OPTIONS:
@@ -310,7 +309,7 @@ def run_member_command(
         note(f"{member.member_id} reads {names or 'nothing'} in generation {member.generation}")
 
     options = MemberOptions(
-        coordinator=_address("--coordinator", arguments.coordinator),
+        coordinator=address_option("--coordinator", arguments.coordinator),
         bootstrap_servers=cluster.bootstrap_servers,
         client_options=own_client_options(cluster.properties, cluster.timeout_ms),
         reader_options=reader_options,
@@ -348,19 +347,3 @@ def _check(arguments: MemberArguments, cluster: ClusterClient, synchronize_timeo
         parse_bootstrap_servers(cluster.bootstrap_servers)
     except InvalidAddressError as error:
         raise usage_error(str(error)) from None
-
-
-def _address(option: str, text: str) -> Address:
-    try:
-        return parse_address(text)
-    except AddressParseError as error:
-        raise usage_error(f"{option}: {error}") from None
-
-
-def _log_to_stderr(verbose: bool) -> None:
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.DEBUG if verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(message)s",
-    )
-    logging.getLogger("asyncio").setLevel(logging.WARNING)

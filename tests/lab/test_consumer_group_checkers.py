@@ -579,3 +579,163 @@ def test_repeated_report_is_rejected_until_the_next_assignment(built: GroupBuild
 def test_unchanged_assignment_in_a_response_is_rejected(built: GroupBuilder) -> None:
     with expect("consumer-requests"):
         built.heartbeat("a", 2, 2, assigned=(0, 1))
+
+
+# The rule about what members allow and tell
+
+SESSION_MS = 45_000  # the default
+
+
+def sends(built: GroupBuilder, serial: int, epoch: int = 2, **fields: Any) -> None:
+    known = {"topics": ("t",), "reports_change": True, **fields}
+    built.append(history.MemberHeartbeatSent, process="a", serial=serial, epoch=epoch, **known)
+
+
+def is_answered(built: GroupBuilder, serial: int, code: int = 0, **fields: Any) -> None:
+    known = {"topics": ("t",), "error_code": code, **fields}
+    built.append(
+        history.MemberHeartbeatAnswered, process="a", member_id="a", serial=serial, **known
+    )
+
+
+def allows(built: GroupBuilder, *indexes: int, is_paused: bool = False) -> None:
+    partitions = tuple((T, index) for index in indexes)
+    built.append(
+        history.MemberMayDeliver,
+        process="a",
+        member_id="a",
+        partitions=partitions,
+        is_paused=is_paused,
+    )
+
+
+@pytest.fixture
+def reading(built: GroupBuilder) -> GroupBuilder:
+    """Member "a" owns both partitions, and allows to deliver them."""
+    sends(built, 1, epoch=0, owned=())
+    is_answered(built, 1)
+    built.owns("a", 0, 1)
+    allows(built, 0, 1)
+    return built
+
+
+def test_member_that_stops_with_its_session_breaks_no_rule(reading: GroupBuilder) -> None:
+    reading.append(history.MemberDisconnected, process="a")
+    reading.at_ms += SESSION_MS - 10
+    allows(reading)
+    reading.at_ms += SESSION_MS
+    sends(reading, 2, owned=((T, 0), (T, 1)))
+    is_answered(reading, 2)
+    allows(reading, 0, 1)
+
+
+def test_member_that_trusts_its_session_too_long_is_rejected(reading: GroupBuilder) -> None:
+    reading.at_ms += SESSION_MS
+    with expect("consumer-member"):
+        allows(reading)
+
+
+@pytest.mark.parametrize("is_machine", [True, False])
+def test_paused_member_allows_nothing(reading: GroupBuilder, *, is_machine: bool) -> None:
+    if is_machine:
+        began_ms = reading.at_ms
+        reading.at_ms += 2 * SESSION_MS
+        reading.append(history.StallEnded, began_ms=began_ms)
+    else:
+        allows(reading, is_paused=True)
+        reading.at_ms += 2 * SESSION_MS
+    allows(reading)
+
+
+def test_member_that_allows_records_after_its_removal_is_rejected(reading: GroupBuilder) -> None:
+    begin_revocation(reading)
+    reading.at_ms += REBALANCE_MS
+    reading.append(history.MemberExpired, group_id="k", member_id="a", reason="rebalance")
+    with expect("consumer-member"):
+        allows(reading, 0)
+
+
+def test_member_that_allows_what_it_must_give_up_is_rejected(reading: GroupBuilder) -> None:
+    sends(reading, 2)
+    is_answered(reading, 2)
+    reading.receives("a", 0)
+    with expect("consumer-member"):
+        allows(reading, 0, 1)
+
+
+@pytest.mark.parametrize("act", ["allows", "sends"])
+def test_removed_member_allows_nothing_and_joins(reading: GroupBuilder, act: str) -> None:
+    sends(reading, 2)
+    is_answered(reading, 2, ErrorCode.UNKNOWN_MEMBER_ID)
+    with expect("consumer-member"):
+        if act == "allows":
+            allows(reading, 0, 1)
+        else:
+            sends(reading, 3)
+
+
+def test_member_may_continue_while_its_coordinator_loads(reading: GroupBuilder) -> None:
+    sends(reading, 2)
+    is_answered(reading, 2, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    allows(reading, 0, 1)
+    sends(reading, 3)
+
+
+def test_report_that_hides_a_partition_is_rejected(reading: GroupBuilder) -> None:
+    sends(reading, 2, owned=((T, 0), (T, 1)))
+    is_answered(reading, 2)
+    with expect("consumer-member"):
+        sends(reading, 3, owned=((T, 0),))
+
+
+def test_partition_that_is_added_during_a_report_is_rejected(reading: GroupBuilder) -> None:
+    reading.owns("a", 0)
+    sends(reading, 2, owned=((T, 0),))
+    with expect("consumer-member"):
+        reading.owns("a", 0, 1)
+
+
+def test_late_heartbeat_is_rejected(reading: GroupBuilder) -> None:
+    sends(reading, 2)
+    is_answered(reading, 2)
+    reading.at_ms += INTERVAL_MS - 2
+    with expect("consumer-member"):
+        sends(reading, 3)
+
+
+def test_heartbeat_may_be_late_after_a_lost_connection(reading: GroupBuilder) -> None:
+    sends(reading, 2)
+    is_answered(reading, 2)
+    reading.append(history.MemberDisconnected, process="a")
+    reading.at_ms += INTERVAL_MS
+    sends(reading, 3)
+
+
+def test_changed_subscription_is_sent_at_once(reading: GroupBuilder) -> None:
+    sends(reading, 2)
+    is_answered(reading, 2, topics=("u",))
+    with expect("consumer-member"):
+        sends(reading, 3, topics=("u",))
+
+
+def test_other_stored_subscription_is_rejected(reading: GroupBuilder) -> None:
+    sends(reading, 2, topics=("t",), regex="k.*")
+    with expect("consumer-member"):
+        is_answered(reading, 2, regex="k.*")
+
+
+def test_member_that_leaves_without_a_request_is_rejected(reading: GroupBuilder) -> None:
+    reading.append(history.MemberLeaveRequested, process="a", epoch=-1)
+    with expect("consumer-member"):
+        reading.append(history.MemberLeft, process="a", has_coordinator=True)
+
+
+def test_member_without_coordinator_leaves_without_a_request(reading: GroupBuilder) -> None:
+    reading.append(history.MemberLeaveRequested, process="a", epoch=-1)
+    reading.append(history.MemberLeft, process="a", has_coordinator=False)
+
+
+def test_leave_with_another_epoch_is_rejected(reading: GroupBuilder) -> None:
+    reading.append(history.MemberLeaveRequested, process="a", epoch=-1)
+    with expect("consumer-member"):
+        sends(reading, 2, epoch=-2)

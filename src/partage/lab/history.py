@@ -178,11 +178,68 @@ class MemberAssignmentReceived(HistoryEntry, frozen=True, gc=False, kw_only=True
 class MemberHeartbeatSent(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """A member with the consumer protocol sent a heartbeat.
 
-    ``reports_change`` is False if the heartbeat only shows that the member lives.
+    ``reports_change`` is False if the heartbeat only shows that the member lives. ``owned`` are the
+    partitions that it reports, None for none. ``topics`` and ``regex`` are the subscription of the
+    user, whether or not the heartbeat has it.
     """
 
     process: str
     reports_change: bool
+    serial: int = 0
+    epoch: int = 1
+    owned: tuple[tuple[bytes, int], ...] | None = None
+    topics: tuple[str, ...] = ()
+    regex: str | None = None
+
+
+class MemberHeartbeatAnswered(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """The response to a heartbeat arrived at a member with the consumer protocol.
+
+    ``topics`` and ``regex`` are the subscription of the user now.
+    """
+
+    process: str
+    member_id: str
+    serial: int
+    error_code: int = 0
+    topics: tuple[str, ...] = ()
+    regex: str | None = None
+
+
+class MemberMayDeliver(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """From now on a member with the consumer protocol allows records of these partitions.
+
+    Its user may deliver them at any time, and does so rarely. ``is_paused`` is True while the
+    process does not run.
+    """
+
+    process: str
+    member_id: str
+    partitions: tuple[tuple[bytes, int], ...]
+    is_paused: bool = False
+
+
+class MemberDisconnected(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """A member with the consumer protocol lost the connection to its coordinator, or closed it."""
+
+    process: str
+
+
+class MemberLeaveRequested(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """The user of a member with the consumer protocol leaves, by a heartbeat with this epoch."""
+
+    process: str
+    epoch: int
+
+
+class MemberLeft(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """A member with the consumer protocol told its user that it has left the group.
+
+    ``has_coordinator`` is True if it was connected to its coordinator.
+    """
+
+    process: str
+    has_coordinator: bool
 
 
 class MemberDelivered(HistoryEntry, frozen=True, gc=False, kw_only=True):

@@ -19,6 +19,7 @@ from partage.lab.checkers import (
     consumer_commits,
     consumer_deliveries,
     consumer_epochs,
+    consumer_members,
     consumer_ownership,
     consumer_requests,
     consumer_sessions,
@@ -94,6 +95,7 @@ CONSUMER_GROUP_CHECKERS: Final = (
     consumer_deliveries.ConsumerDeliveriesChecker,
     group_migrations.GroupMigrationsChecker,
     consumer_requests.ConsumerRequestsChecker,
+    consumer_members.ConsumerMembersChecker,
 )
 
 

@@ -22,7 +22,12 @@ from partage.member.consumer_group.events import (
     TopicIdsResolved,
 )
 from partage.member.consumer_group.invariants import check_consumer_member
-from partage.member.consumer_group.outcome import ResolveTopicIds, SendConsumerHeartbeat
+from partage.member.consumer_group.outcome import (
+    LEAVE_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    ResolveTopicIds,
+    SendConsumerHeartbeat,
+)
 from partage.member.consumer_group.settings import ConsumerMemberSettings
 from partage.member.consumer_group.state_machine import ConsumerGroupMember
 from partage.member.consumer_group.states import ConsumerMemberState
@@ -95,6 +100,7 @@ class HeartbeatMember(MemberShell):
         self._late_poll: SimFuture[None] | None = None
         self._tasks = SimTaskSet()
         self._recorded: IdPartitions = frozenset()  # as recorded in the history
+        self._deliverable: IdPartitions = frozenset()  # as recorded in the history
         self._positions: dict[TopicPartition, int] = {}
         # incremented each time the process gets the partition
         self._ownership_counts: dict[TopicPartition, int] = {}
@@ -155,8 +161,11 @@ class HeartbeatMember(MemberShell):
         """Let the member handle an event, and perform the resulting actions."""
         if not self.is_alive:
             return
-        if isinstance(event, ConsumerHeartbeatResponseReceived) and event.assignment is not None:
-            self._record_assignment(event.assignment)
+        is_answer = isinstance(event, ConsumerHeartbeatResponseReceived)
+        if isinstance(event, ConsumerHeartbeatResponseReceived):
+            self._record_answer(event)
+        elif isinstance(event, events.CoordinatorLost):
+            self._record_disconnect()
         core, before = self.core, frozenset(self.core.owned_ids)
         result = core.handle(event)
         for partition in sorted(frozenset(core.owned_ids) - before):
@@ -168,6 +177,7 @@ class HeartbeatMember(MemberShell):
             self._perform_action(action)
         for key, deadline_ms in result.timers:
             self._arm(key, deadline_ms)
+        self._record_deliverable(is_repeated=is_answer)
         if self.world.has_invariant_checks:
             check_consumer_member(core, self._timers.armed)
 
@@ -176,6 +186,7 @@ class HeartbeatMember(MemberShell):
             case outcome.FindCoordinator(serial=serial):
                 self._find_coordinator(serial)
             case outcome.Disconnect():
+                self._record_disconnect()
                 self._disconnect()
             case SendConsumerHeartbeat():
                 self._record_heartbeat(action)
@@ -189,6 +200,12 @@ class HeartbeatMember(MemberShell):
             case outcome.ReportFatalError(error=error, reason=reason):
                 self._on_fatal_error(error, reason)
             case outcome.LeftGroup():
+                has_coordinator = self.core.link.coordinator_serial is not None
+                self.world.append_history(
+                    history.MemberLeft(
+                        at_ms=self.world.now_ms, process=self.name, has_coordinator=has_coordinator
+                    )
+                )
                 if self._is_leaving:
                     self._close_connections((self.connection,), silently=False)
                     self.is_alive = False
@@ -215,8 +232,47 @@ class HeartbeatMember(MemberShell):
         if not self._is_leaving:
             self.handle(events.StartRequested(at_ms=self.world.now_ms))
 
+    def _record_answer(self, event: ConsumerHeartbeatResponseReceived) -> None:
+        self.world.append_history(
+            history.MemberHeartbeatAnswered(
+                at_ms=self.world.now_ms,
+                process=self.name,
+                member_id=self.member_id,
+                serial=event.serial,
+                error_code=event.error,
+                topics=tuple(sorted(self.core.topics)),
+                regex=self.core.regex,
+            )
+        )
+        if event.assignment is not None:
+            self._record_assignment(event.assignment)
+
+    def _record_disconnect(self) -> None:
+        self.world.append_history(
+            history.MemberDisconnected(at_ms=self.world.now_ms, process=self.name)
+        )
+
+    def _record_deliverable(self, *, is_repeated: bool = False) -> None:
+        """Append the partitions that the user may deliver, if they changed or ``is_repeated``."""
+        core = self.core
+        deliverable: IdPartitions = frozenset()
+        if self.is_alive and not self.is_paused:
+            deliverable = self._with_ids(core.deliverable)
+        if deliverable == self._deliverable and not is_repeated:
+            return
+        self._deliverable = deliverable
+        self.world.append_history(
+            history.MemberMayDeliver(
+                at_ms=self.world.now_ms,
+                process=self.name,
+                member_id=self.member_id,
+                partitions=tuple(sorted(deliverable)),
+                is_paused=self.is_paused,
+            )
+        )
+
     def _record_assignment(self, assignment: Mapping[bytes, tuple[int, ...]]) -> None:
-        received = {(topic_id, number) for topic_id, each in assignment.items() for number in each}
+        received = _flatten(assignment)
         self.world.append_history(
             history.MemberAssignmentReceived(
                 at_ms=self.world.now_ms, process=self.name, partitions=tuple(sorted(received))
@@ -228,7 +284,14 @@ class HeartbeatMember(MemberShell):
         is_routine = action.member_epoch > 0 and changes == (None, None, None)
         self.world.append_history(
             history.MemberHeartbeatSent(
-                at_ms=self.world.now_ms, process=self.name, reports_change=not is_routine
+                at_ms=self.world.now_ms,
+                process=self.name,
+                reports_change=not is_routine,
+                serial=action.serial,
+                epoch=action.member_epoch,
+                owned=None if action.owned is None else tuple(sorted(_flatten(action.owned))),
+                topics=tuple(sorted(self.core.topics)),
+                regex=self.core.regex,
             )
         )
 
@@ -273,6 +336,7 @@ class HeartbeatMember(MemberShell):
 
     def unsubscribe(self, *, is_final: bool = False) -> None:
         """Leave the group; the process continues."""
+        self._record_leave_request(is_final=is_final)
         self.handle(
             events.LeaveRequested(
                 at_ms=self.world.now_ms,
@@ -284,12 +348,26 @@ class HeartbeatMember(MemberShell):
     def drain(self) -> None:
         """Leave the group for good with the request of a rolling restart, and end the process."""
         self._is_leaving = True
+        self._record_leave_request(is_final=True)
         self.handle(events.DrainRequested(at_ms=self.world.now_ms, reason="going"))
+
+    def _record_leave_request(self, *, is_final: bool) -> None:
+        is_kept = self.instance_id is not None and not is_final
+        epoch = STATIC_LEAVE_EPOCH if is_kept else LEAVE_EPOCH
+        self.world.append_history(
+            history.MemberLeaveRequested(at_ms=self.world.now_ms, process=self.name, epoch=epoch)
+        )
+
+    def pause(self, for_ms: int) -> None:
+        """Pause the process for a time."""
+        super().pause(for_ms)
+        self._record_deliverable(is_repeated=True)
 
     def crash(self, *, silently: bool) -> None:
         """Kill the process; its connections are closed, or not."""
         self._close_connections((self.connection,), silently=silently)
         self.is_alive = False
+        self._record_deliverable()
         self.world.append_history(
             history.MemberOwnershipChanged(
                 at_ms=self.world.now_ms,
@@ -431,6 +509,10 @@ class HeartbeatMember(MemberShell):
                 )
             )
         return error
+
+
+def _flatten(partitions: Mapping[bytes, tuple[int, ...]]) -> IdPartitions:
+    return frozenset((topic_id, each) for topic_id, all_ in partitions.items() for each in all_)
 
 
 def _commit_error(response: Any) -> ErrorCode:

@@ -67,7 +67,7 @@ class TestTokens:
     def test_hanging_provider_does_not_block_exit(self):
         script = (
             "import asyncio, time\n"
-            "from partage.client.security.daemon_thread import run_in_daemon_thread\n"
+            "from partage.client.daemon_thread import run_in_daemon_thread\n"
             "async def main():\n"
             "    work = run_in_daemon_thread(lambda: time.sleep(3600))\n"
             "    await asyncio.wait_for(work, 0.01)\n"

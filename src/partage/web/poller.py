@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from typing import Protocol
 
+from partage.client.daemon_thread import run_in_daemon_thread
 from partage.web.cluster_history import ClusterHistory, ClusterSnapshot
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 class ClusterUnreachableError(Exception):
@@ -51,7 +49,7 @@ async def poll_cluster(
     while True:
         began_s = time.monotonic()
         try:
-            seen = await _in_a_thread(source.poll)
+            seen = await run_in_daemon_thread(source.poll, "partage-web-poll")
         except ClusterUnreachableError as error:
             watched.record_failure(_now_ms(), str(error))
         except Exception:  # The page must survive any error, and shows it.
@@ -60,38 +58,6 @@ async def poll_cluster(
         else:
             watched.add(seen)
         await sleep(poll_pause_s(interval_s, time.monotonic() - began_s))
-
-
-async def _in_a_thread(ask: Callable[[], T]) -> T:
-    """Run a function in a daemon thread, and return its result or raise its error.
-
-    Unlike an executor's thread, it does not delay the end of the process while a cluster does not
-    respond.
-    """
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if answer.cancelled():
-            return
-        if error is not None:
-            answer.set_exception(error)
-        else:
-            answer.set_result(result)  # type: ignore[arg-type] # T may be None itself
-
-    def run() -> None:
-        result, error = None, None
-        try:
-            result = ask()
-        except BaseException as raised:
-            error = raised
-        try:
-            loop.call_soon_threadsafe(settle, result, error)
-        except RuntimeError:
-            return  # The loop has ended; the result is not needed.
-
-    threading.Thread(target=run, name="partage-web-look", daemon=True).start()
-    return await answer
 
 
 def _now_ms() -> int:

@@ -136,7 +136,8 @@ class ConsumerConfig(ReaderConfig, total=False):
         GroupProtocol,
         Option(
             "`classic`, `consumer` for the protocol in which the broker assigns partitions, or "
-            "`auto` for `consumer` where the cluster supports it, which the first subscription asks",
+            "`auto` for `consumer` where the cluster supports it, which the first subscription "
+            "asks",
             kafka="group.protocol",
             kip=848,
         ),

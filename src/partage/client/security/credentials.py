@@ -7,7 +7,7 @@ import logging
 import ssl
 from typing import Final
 
-from partage.client.security.daemon_thread import run_in_daemon_thread
+from partage.client.daemon_thread import run_in_daemon_thread
 from partage.client.security.mechanisms import (
     Mechanism,
     OAuthBearer,

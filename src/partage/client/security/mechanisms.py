@@ -14,7 +14,7 @@ from hmac import compare_digest
 from importlib.util import find_spec
 from typing import Any, Final
 
-from partage.client.security.daemon_thread import run_in_daemon_thread
+from partage.client.daemon_thread import run_in_daemon_thread
 from partage.client.security.errors import (
     AuthenticationFailedError,
     BrokerProofError,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from partage.client.security.daemon_thread import run_in_daemon_thread
+from partage.client.daemon_thread import run_in_daemon_thread
 from partage.client.security.errors import TokenUnavailableError
 from partage.client.security.options import SecurityOptions
 from partage.model.addresses import Address

@@ -11,11 +11,15 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def run_in_daemon_thread(work: Callable[[], T]) -> T:
+async def run_in_daemon_thread(work: Callable[[], T], name: str = "partage-security") -> T:
     """Run ``work`` in a new daemon thread and return its result.
 
     The loop's executor does not fit: Python waits for its threads at exit, and a user's token
-    provider may hang.
+    provider or an unreachable cluster may hang.
+
+    Args:
+        work: The function to run.
+        name: The name of the thread.
     """
     outcome: Future[T] = Future()
     # From here on, cancelling the awaiting task does not affect the thread
@@ -29,5 +33,5 @@ async def run_in_daemon_thread(work: Callable[[], T]) -> T:
         else:
             outcome.set_result(result)
 
-    threading.Thread(target=run, name="partage-security", daemon=True).start()
+    threading.Thread(target=run, name=name, daemon=True).start()
     return await asyncio.wrap_future(outcome)

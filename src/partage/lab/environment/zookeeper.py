@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from random import Random
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
-from partage.lab.environment.clock import Clock
 from partage.lab.environment.coroutines import SimFuture, WhenAwake
 from partage.store.memory import MemorySession, MemoryZooKeeper
 from partage.store.zookeeper import (
@@ -36,12 +35,23 @@ _LATE_MAX_MS: Final = 3_000
 _REPORT_INTERVAL_MS: Final = 1_000  # half a tick; a session lasts at least two ticks
 
 
+class ServerClock(Protocol):
+    """The wall clock and the timers of the servers."""
+
+    @property
+    def now_ms(self) -> int:
+        """The time in ms since the epoch."""
+
+    def call_later(self, delay_ms: int, call: Callable[[], None]) -> None:
+        """Schedule a call after a delay."""
+
+
 class ZooKeeper:
     """The ZooKeeper ensemble, as seen by clients; ``on_fault`` is called with consequences of
     faults.
     """
 
-    def __init__(self, clock: Clock, rng: Random, delay_max_ms: int) -> None:
+    def __init__(self, clock: ServerClock, rng: Random, delay_max_ms: int) -> None:
         self.on_fault: Callable[[str], None] = _ignore_fault
         self.clock = clock
         self.nodes = MemoryZooKeeper()
@@ -88,6 +98,14 @@ class ZooKeeper:
         """Return how long a client is still cut off; 0 if it is not."""
         return max(0, self._cuts.get(client, 0) - self.clock.now_ms)
 
+    def when_reachable(self, client: str, call: Callable[[], None]) -> None:
+        """Call a function now, or when the cut between a client and the servers ends."""
+        closed_ms = self.cut_for_ms(client)
+        if closed_ms:
+            self.clock.call_later(closed_ms, lambda: self.when_reachable(client, call))
+        else:
+            call()
+
     def server_cut_for_ms(self, client: str) -> int:
         """Return how long a client's server is still cut off; 0 if it is not."""
         return max(0, self._server_cuts.get(client, 0) - self.clock.now_ms)
@@ -104,6 +122,16 @@ class ZooKeeper:
         arrives.
         """
         return self._rng.randrange(_LATE_MAX_MS) if self._rng.random() < 0.5 else None
+
+    def expire_sessions(self, client: str) -> None:
+        """Expire all sessions of a client now."""
+        for inner, owner in self._clients.items():
+            if owner == client and self._last_seen_ms.pop(inner, None) is not None:
+                self._expire(inner)
+
+    def _expire(self, inner: MemorySession) -> None:
+        self.nodes.expire(inner)
+        self.on_fault(SESSION_EXPIRED)
 
     def close_session(self, inner: MemorySession) -> None:
         """Close a client's session at once."""
@@ -140,22 +168,22 @@ class ZooKeeper:
         for inner, heard_ms in list(self._last_seen_ms.items()):
             if now_ms - heard_ms > inner.timeout_ms:
                 del self._last_seen_ms[inner]
-                self.nodes.expire(inner)
-                self.on_fault(SESSION_EXPIRED)
+                self._expire(inner)
         self.clock.call_later(_TICK_MS, self._tick)
 
 
 class SimZkSession:
     """A client session; see `partage.store.zookeeper.Session`.
 
-    ``on_suspended`` is called when the connection is considered lost, ``on_over`` when the client
-    learns that the session ended.
+    ``on_suspended`` is called when the connection is considered lost, ``on_connected`` when the
+    session is connected again, ``on_over`` when the client learns that the session ended.
     """
 
     def __init__(
         self, servers: ZooKeeper, client: str, inner: MemorySession, when_awake: WhenAwake
     ) -> None:
         self.on_suspended: Callable[[], None] = _ignore
+        self.on_connected: Callable[[], None] = _ignore
         self.on_over: Callable[[], None] = _ignore
         self.is_closed = False
         self._servers = servers
@@ -214,10 +242,7 @@ class SimZkSession:
         connection = self._connection
 
         def arrive() -> None:
-            closed_ms = servers.cut_for_ms(self._client)
-            if closed_ms:  # retransmitted until the cut ends
-                clock.call_later(closed_ms, arrive)
-            elif connection == self._connection:
+            if connection == self._connection:
                 serve()
             elif (late_ms := servers.late_delivery_ms()) is not None:
                 clock.call_later(late_ms, serve)  # its response is dropped
@@ -232,16 +257,18 @@ class SimZkSession:
                 return
             answer = _run_synchronously(ask())
             self._last_down_ms = max(self._last_down_ms, clock.now_ms + servers.delay_ms())
-            clock.call_later(self._last_down_ms - clock.now_ms, lambda: leave(answer))
+            clock.call_later(
+                self._last_down_ms - clock.now_ms,
+                lambda: servers.when_reachable(self._client, lambda: leave(answer)),
+            )
 
         def leave(answer: Callable[[SimFuture[T]], None]) -> None:
-            closed_ms = servers.cut_for_ms(self._client)
-            if closed_ms:
-                clock.call_later(closed_ms, lambda: leave(answer))
-            else:
-                self._when_awake(lambda: self._complete(moment, answer))
+            self._when_awake(lambda: self._complete(moment, answer))
 
-        clock.call_later(self._last_up_ms - clock.now_ms, arrive)
+        def send() -> None:  # it is retransmitted until a cut ends
+            servers.when_reachable(self._client, arrive)
+
+        clock.call_later(self._last_up_ms - clock.now_ms, send)
         return moment
 
     def _complete(self, moment: SimFuture[T], answer: Callable[[SimFuture[T]], None]) -> None:
@@ -311,6 +338,7 @@ class SimZkSession:
             self._answered_ms = self._clock.now_ms
             for moment in connecting:
                 moment.set_result(None)
+            self.on_connected()
         else:
             self.is_closed = True
             for moment in connecting:
@@ -364,8 +392,11 @@ class SimZkSession:
         self._watches.append(changed)
 
         def on_changed() -> None:
-            after_ms = self._servers.delay_ms() + self._servers.cut_for_ms(self._client)
-            self._clock.call_later(after_ms, lambda: self._when_awake(notify))
+            delay_ms = self._servers.delay_ms()
+            self._servers.when_reachable(
+                self._client,
+                lambda: self._clock.call_later(delay_ms, lambda: self._when_awake(notify)),
+            )
 
         def notify() -> None:
             if changed in self._watches and not self.is_closed:

@@ -1,0 +1,227 @@
+"""The brokers of a world: how they run, and what they store.
+
+One broker keeps all state on its disk. Several brokers are a cluster with the simulated ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from partage.broker.broker import Broker
+from partage.broker.cluster.facade import ClusterJoinError
+from partage.broker.cluster.state_address import StateAddress
+from partage.log.memory_disk import MemoryDisk
+from partage.log.results import Refusal
+from partage.model.settings import BrokerSettings
+from partage.model.topic_partition import TopicPartition
+from partage.store.shard_log import shard_of
+from partage.testing.broker_state import find_topic, read_committed, read_offsets, read_records
+from partage.testing.settings import Settings, to_texts
+from partage.testing.world.zookeeper import ZOOKEEPER, WorldZooKeeper
+
+if TYPE_CHECKING:
+    from partage.client.consumer.records import Record
+
+_PORT: Final = 9092
+_STATE: Final = StateAddress(servers=f"{ZOOKEEPER}:2181", path="/partage")
+
+
+class WorldBrokers:
+    """The brokers of a world.
+
+    Args:
+        count: the number of brokers.
+        settings: the settings of each broker.
+        zookeeper: ZooKeeper, which several brokers need.
+        on_started: called with a broker and its disk when it accepts requests, in its process.
+
+    Attributes:
+        names: the names of the brokers, which are also their hosts.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        settings: BrokerSettings,
+        zookeeper: WorldZooKeeper | None,
+        on_started: Callable[[Broker, MemoryDisk], None],
+    ) -> None:
+        self.names = tuple(f"broker-{number}" for number in range(1, count + 1))
+        self._settings = settings
+        self._zookeeper = zookeeper
+        self._on_started = on_started
+        self._disks = {name: MemoryDisk() for name in self.names}
+        self._running: dict[str, Broker] = {}
+        self._latest: dict[str, Broker] = {}  # also those that have ended
+
+    @property
+    def addresses(self) -> str:
+        """The addresses of all brokers, for clients."""
+        return ",".join(f"{name}:{_PORT}" for name in self.names)
+
+    def main(self, name: str) -> Callable[[], Coroutine[Any, Any, None]]:
+        """Return the main coroutine function of a broker's process."""
+        return partial(self._serve, name)
+
+    async def _serve(self, name: str) -> None:
+        disk, settings = self._disks[name], self._settings
+        if self._zookeeper is not None:
+            settings = msgspec.structs.replace(settings, node_id=self.names.index(name) + 1)
+            broker = await Broker.start(
+                disk,
+                settings,
+                host=name,
+                port=_PORT,
+                state=_STATE,
+                begin_session=self._zookeeper.begin_session,
+            )
+        else:
+            broker = await Broker.start(disk, settings, host=name, port=_PORT)
+        self._running[name] = self._latest[name] = broker
+        self._on_started(broker, disk)
+        fault = await broker.wait_failed()
+        await broker.stop()
+        raise fault
+
+    def on_end(self, name: str) -> None:
+        """Forget a broker that was killed or has failed; its disk stays."""
+        self._running.pop(name, None)
+
+    @property
+    def has_started(self) -> bool:
+        """True if all brokers accept requests.
+
+        In a cluster, they also know each other, and each shard is loaded by one of them.
+        """
+        if len(self._running) < len(self.names):
+            return False
+        if self._zookeeper is None:
+            return True
+        brokers = list(self._running.values())
+        ids = list(range(1, len(brokers) + 1))
+        memberships = [broker.cluster for broker in brokers if broker.cluster is not None]
+        hosts = [[*broker.coordinator.hosts, *broker.transactions.hosts] for broker in brokers]
+        return all(each.live_broker_ids() == ids for each in memberships) and all(
+            any(host.shard is not None for host in shard) for shard in zip(*hosts, strict=True)
+        )
+
+    async def wait_loaded(self) -> None:
+        """Return once the state of all brokers is loaded."""
+        for broker in list(self._running.values()):
+            await broker.wait_loaded()
+
+    # What they store
+
+    async def create_topic(
+        self, broker: str, name: str, partitions: int, configs: Settings
+    ) -> None:
+        """Create a topic through a broker.
+
+        Raises:
+            ValueError: the broker refused it; the message says why.
+        """
+        admin = self._running[broker].topic_admin
+        created = await admin.create(name, partitions, to_texts(configs), ())
+        if isinstance(created, Refusal):
+            raise ValueError(f"topic {name!r} was not created: {created.message}")
+
+    def records(self, topic: str) -> list[Record]:
+        """Return all records of a topic, by partition and offset.
+
+        Raises:
+            LookupError: the topic does not exist.
+            RuntimeError: a broker that has some of them is not running.
+        """
+        count = find_topic(self._running[self.any_running()], topic).partition_count
+        for name in [self.leader(topic, index) for index in range(count)]:
+            if name not in self._running:
+                raise RuntimeError(f"{name} is not running; use world.restart({name!r})")
+        found = [
+            record
+            for name, broker in self._running.items()
+            for record in read_records(broker, self._disks[name], topic)
+        ]
+        return sorted(found, key=lambda record: (record.partition, record.offset))
+
+    def committed(self, group_id: str) -> dict[TopicPartition, int]:
+        """Return the committed offsets of a group.
+
+        Raises:
+            RuntimeError: no broker coordinates the group now.
+        """
+        name = self.coordinator(group_id)
+        if name is None:
+            raise RuntimeError(f"no broker coordinates group {group_id!r} now")
+        return read_committed(self._running[name], group_id)
+
+    def coordinator(self, group_id: str) -> str | None:
+        """Return the broker that coordinates a group; None if no broker does now.
+
+        A paused broker may not know that another one has taken over the group, so the one with the
+        highest epoch counts.
+        """
+        best, best_epoch = None, -1
+        for name, broker in self._running.items():
+            epoch = 0
+            if broker.cluster is not None:
+                shard = shard_of(group_id, broker.cluster.shard_count)
+                owned = broker.cluster.stores[shard].epoch
+                epoch = -1 if owned is None else owned
+            if epoch > best_epoch:
+                best, best_epoch = name, epoch
+        return best
+
+    def leader(self, topic: str, partition: int) -> str:
+        """Return the broker that has a partition, whether it is running or not.
+
+        Raises:
+            LookupError: the topic or the partition does not exist.
+            RuntimeError: no broker is running.
+        """
+        if self._zookeeper is None:
+            return self.names[0]
+        found = find_topic(self._running[self.any_running()], topic)
+        if not 0 <= partition < found.partition_count:
+            raise LookupError(f"topic {topic!r} has no partition {partition}")
+        return self.names[found.topic.brokers[partition] - 1]
+
+    def committed_offset(self, group_id: str, partition: TopicPartition) -> int:
+        """Return the committed offset of a group, 0 if there is none or it is being loaded."""
+        name = self.coordinator(group_id)
+        if name is None:
+            return 0
+        shard = self._running[name].coordinator.host_of(group_id).shard
+        record = None if shard is None else shard.offsets.get(group_id, {}).get(partition)
+        return 0 if record is None else record.offset
+
+    def offsets(self, partition: TopicPartition, *, only_visible: bool) -> list[int]:
+        """Return the offsets of all records of a partition; [] if it does not exist.
+
+        Args:
+            partition: the partition. If its broker is not running, its last state counts.
+            only_visible: leave out records of open and aborted transactions.
+        """
+        for name, broker in self._latest.items():
+            if broker.log_manager.partition(*partition) is not None:
+                return read_offsets(broker, self._disks[name], partition, only_visible=only_visible)
+        return []
+
+    def any_running(self) -> str:
+        """Return the first broker that is running.
+
+        Raises:
+            RuntimeError: no broker is running.
+        """
+        for name in self.names:
+            if name in self._running:
+                return name
+        raise RuntimeError("no broker is running; use world.restart(world.broker)")
+
+
+def is_fault_of_surroundings(error: BaseException) -> bool:
+    """Return True if a supervisor starts a broker again after this error."""
+    return isinstance(error, ClusterJoinError)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partage.web.axes import round_up, short_number, time_ticks
+from partage.web.axes import LETTER_WIDTH, round_up, short_number, time_ticks
 from partage.web.lag_charts import lag_chart, sparkline
 from partage.web.lag_history import Point
 from partage.web.timeline import OwnershipSpan, Timeline, TimelineMember, TimelineRebalance
@@ -73,6 +73,24 @@ def test_lag_chart_stays_within_frame(points: list[Point]) -> None:
         line = drawing(spark).find("path")
         assert line is not None
         assert len(numbers_of(line.attrib["d"])) == len(points)
+
+
+@pytest.mark.parametrize("chart", ["lag", "owners"])
+def test_time_label_at_the_edge_is_not_cut(chart: str) -> None:
+    """The last tick of these ten minutes is at the right edge of the chart."""
+    if chart == "lag":
+        text = lag_chart([Point(NOW, 1)], NOW - 600_000, NOW)
+    else:
+        span = OwnershipSpan(topic="t", partition=0, member="a", from_ms=NOW - 1, to_ms=None)
+        text = timeline_chart(the_timeline(span), member_codes("a"), NOW - 600_000, NOW)
+    root = drawing(text)
+    width = float(root.attrib["viewBox"].split()[2])
+    labels = [each for each in root.iter("text") if each.attrib["class"] == "label middle"]
+    assert len(labels) > 2
+    for label in labels:
+        assert label.text
+        half = LETTER_WIDTH * len(label.text) / 2
+        assert half <= float(label.attrib["x"]) <= width - half
 
 
 def test_lag_chart_without_samples() -> None:

@@ -19,6 +19,9 @@ _STEPS_MS: Final = tuple(
 
 _LEADS: Final = (4, 6, 8, 10, 12, 16, 20, 24, 32)
 
+#: Width of a letter of a chart's texts, in units of the chart.
+LETTER_WIDTH: Final = 6.6
+
 
 def time_ticks(from_ms: int, to_ms: int, count_max: int) -> list[tuple[int, str]]:
     """Return at most ``count_max`` round times between two times, with labels in UTC."""
@@ -27,6 +30,12 @@ def time_ticks(from_ms: int, to_ms: int, count_max: int) -> list[tuple[int, str]
     first = -(-from_ms // step) * step
     ticks = range(first, to_ms + 1, step)[:count_max]
     return [(at, to_datetime(at).strftime(form)) for at in ticks]
+
+
+def label_x(label: str, x: float, width: float) -> float:
+    """Return the centre of a label near ``x`` that lies within a chart of this width."""
+    half = LETTER_WIDTH * len(label) / 2
+    return max(min(x, width - half), half)
 
 
 def round_up(value: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from partage.web.axes import round_up, short_number, time_ticks
+from partage.web.axes import label_x, round_up, short_number, time_ticks
 from partage.web.formats import age, clock, number
 from partage.web.lag_history import Point
 from partage.web.markup import Markup, concatenate, element
@@ -84,7 +84,7 @@ def _level(value: int, share: float, height: int) -> Markup:
 def _time(label: str, x: float, height: int) -> Markup:
     return concatenate(
         element("line", x1=x, x2=x, y1=_TOP + height, y2=_TOP + height + 4, class_="axis"),
-        element("text", label, x=x, y=HEIGHT - 6, class_="label middle"),
+        element("text", label, x=label_x(label, x, WIDTH), y=HEIGHT - 6, class_="label middle"),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Final
 
 from partage.model.topic_partition import TopicPartition
-from partage.web.axes import time_ticks
+from partage.web.axes import LETTER_WIDTH, label_x, time_ticks
 from partage.web.formats import clock, count, duration
 from partage.web.markup import Markup, concatenate, element
 from partage.web.timeline import OwnershipSpan, Timeline, TimelineRebalance
@@ -23,8 +23,8 @@ WIDTH: Final = 960
 _LEFT, _RIGHT, _TOP, _BOTTOM = 150, 12, 26, 24
 _INNER = WIDTH - _LEFT - _RIGHT
 _ROW, _LANE, _GAP = 18, 11, 3
-# Approximate width of a letter, and the number of letters in the left margin.
-_LETTER, _LABEL_MAX = 6.6, 22
+# Number of letters in the left margin.
+_LABEL_MAX = 22
 
 
 def member_codes(names: Sequence[str]) -> dict[str, str]:
@@ -171,7 +171,7 @@ def _label(code: str, client_id: str, width: float) -> str:
     """Return the longest label that fits."""
     full = f"{code} {client_id}".strip()
     for text in (full, code):
-        if len(text) * _LETTER + 8 <= width:
+        if len(text) * LETTER_WIDTH + 8 <= width:
             return text
     return ""
 
@@ -195,12 +195,12 @@ def _begins(
         took = "under way" if mark.took_ms is None else f"took {duration(mark.took_ms)}"
         if left >= labelled_to:
             # A mark that is too near to have its own number does not shorten this label.
-            least = left + _LETTER * (len(str(number)) + 1)
+            least = left + LETTER_WIDTH * (len(str(number)) + 1)
             right = next((x for x in lefts[index + 1 :] if x >= least), WIDTH)
             label = f"{number} {mark.cause}"
-            if len(label) * _LETTER + 4 > right - left:
+            if len(label) * LETTER_WIDTH + 4 > right - left:
                 label = str(number)
-            labelled_to = left + _LETTER * len(label) + 4
+            labelled_to = left + LETTER_WIDTH * len(label) + 4
         drawn.append(
             element(
                 "g",
@@ -218,7 +218,9 @@ def _axis(scale: _Scale, bottom: int) -> Markup:
         [
             concatenate(
                 element("line", x1=x, x2=x, y1=_TOP, y2=bottom + 4, class_="grid"),
-                element("text", label, x=x, y=bottom + 17, class_="label middle"),
+                element(
+                    "text", label, x=label_x(label, x, WIDTH), y=bottom + 17, class_="label middle"
+                ),
             )
             for at, label in time_ticks(scale.from_ms, scale.to_ms, 8)
             for x in [scale.x(at)]

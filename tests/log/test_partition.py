@@ -126,8 +126,18 @@ def test_fetch_stops_at_limit_and_spans_segments() -> None:
     host.write(*[payload] * 10)
     slices = host.log.locate(3, 5 * len(payload) + 7)
     assert len(slices) > 1
-    assert sum(one.length for one in slices) == 5 * len(payload) + 7
+    assert sum(one.length for one in slices) == 5 * len(payload), "the next segment is left out"
     assert offsets(decode_records(host.fetch(3, 5 * len(payload) + 7))) == [3, 4, 5, 6, 7]
+
+
+def test_each_slice_begins_with_a_complete_batch_at_any_limit() -> None:
+    host = Host(segment_bytes=200)
+    host.write(*[batch(b"x" * 20)] * 4)
+    for limit in range(1, 400):
+        for part in host.log.locate(1, limit):
+            content = host.disk.read(part.path, part.position, part.length)
+            assert check_slice(part, content) is None
+            assert scan(content).count > 0
 
 
 def test_slice_is_checked_by_its_first_batch() -> None:

@@ -298,8 +298,9 @@ class PartitionLog:
     ) -> list[Slice] | Refusal:
         """Return the slices to read for a fetch from ``offset``, ``bytes_max`` bytes at most.
 
-        The first slice begins with the complete batch that contains the offset. Away from the end
-        of the log this reads a few KB from disk.
+        The first slice begins with the complete batch that contains the offset. Each further slice
+        begins with a complete batch, too. The last batch of a slice may be cut off. Away from the
+        end of the log this reads a few KB from disk.
 
         Args:
             offset: Fetch offset.
@@ -332,10 +333,10 @@ class PartitionLog:
         for part in self._segments.readable_from(offset, end):
             if (found := self._segments.find_batch(part, offset)) is None:
                 continue
-            if not slices and found.size > room:
-                room = found.size if whole_first else 0
-            if room <= 0:
-                break
+            if found.size > room:
+                if slices or not whole_first:
+                    break  # an incomplete batch is of no use to the client
+                room = found.size
             length = min(room, part.size - found.position)
             slices.append(
                 Slice(

@@ -273,6 +273,36 @@ def test_cut_holds_bytes_until_it_is_healed(world):
     assert 31 < received[0][1] < 32
 
 
+def test_bytes_keep_their_order_when_a_cut_is_healed(world):
+    sent = bytes(range(200))
+    received = []
+
+    async def serve():
+        async def receive(reader, writer):
+            received.append(await reader.readexactly(len(sent)))
+
+        async with await asyncio.start_server(receive, port=80) as server:
+            await server.serve_forever()
+
+    async def send():
+        _, writer = await asyncio.open_connection("server", 80)
+        for value in sent:
+            writer.write(bytes([value]))
+            await asyncio.sleep(0.0003)
+        await asyncio.sleep(1000)
+
+    async def work():
+        world.process(serve, name="server")
+        await asyncio.sleep(1)
+        world.process(send, name="client")
+        await asyncio.sleep(0.01)
+        world.cut("client", "server", 0.02)
+        await asyncio.sleep(60)
+
+    run(world, work)
+    assert received == [sent]
+
+
 def test_paused_process_continues_where_it_was(world):
     ticks = []
 

@@ -94,6 +94,9 @@ class WorldTransport(asyncio.Transport):
         self._is_writing_paused = False
         self._high_water, self._low_water = _HIGH_WATER_BYTES, _HIGH_WATER_BYTES // 4
         self._last_arrival_s = 0.0
+        self._in_transit: deque[tuple[Callable[..., None], tuple[bytes, ...]]] = deque()
+        #: Called when bytes are sent.
+        self.on_write: Callable[[], None] | None = None
 
     def attach(self, protocol: asyncio.BaseProtocol) -> None:
         """Connect the protocol of this end."""
@@ -106,6 +109,10 @@ class WorldTransport(asyncio.Transport):
         """Return the protocol."""
         assert self._protocol is not None, "the connection is not made yet"
         return self._protocol
+
+    def has_protocol(self, protocol: asyncio.BaseProtocol) -> bool:
+        """Return True for the protocol of this end."""
+        return self._protocol is protocol
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Replace the protocol."""
@@ -147,6 +154,8 @@ class WorldTransport(asyncio.Transport):
         content = bytes(data)
         if not content or self._is_lost or self._has_written_eof or self._is_closing:
             return
+        if self.on_write is not None:
+            self.on_write()
         self._unread_bytes += len(content)
         for piece in self._network.split(content):
             self._send(self.other.receive, piece)
@@ -243,7 +252,13 @@ class WorldTransport(asyncio.Transport):
         """Schedule an arrival at the other end, after all earlier ones."""
         at_s = max(self._loop.time() + self._network.latency_s(), self._last_arrival_s)
         self._last_arrival_s = at_s
-        self._network.arrive_at(at_s, self, arrive, arguments)
+        self._in_transit.append((arrive, arguments))
+        self._network.arrive_at(at_s, self)
+
+    def deliver_next(self) -> None:
+        """Let what was sent first arrive at the other end."""
+        arrive, arguments = self._in_transit.popleft()
+        arrive(*arguments)
 
     @property
     def context(self) -> contextvars.Context:
@@ -306,6 +321,9 @@ class WorldNetwork:
     Args:
         loop: the loop of the world.
         rng: draws latencies and splits.
+
+    Attributes:
+        slowest_s: the longest latency now, in seconds.
     """
 
     def __init__(self, loop: VirtualLoop, rng: Random) -> None:
@@ -314,9 +332,9 @@ class WorldNetwork:
         self._servers: dict[Address, WorldServer] = {}
         self._transports: dict[WorldTransport, None] = {}
         self._cuts: dict[frozenset[str], None] = {}
-        self._held: list[tuple[WorldTransport, Callable[..., None], tuple[bytes, ...]]] = []
+        self._held: list[WorldTransport] = []  # one entry for each arrival that a cut holds
         self._healed: asyncio.Event = asyncio.Event()
-        self._slowest_s = _LATENCY_S[1]
+        self.slowest_s = _LATENCY_S[1]
         self._next_port = _FIRST_FREE_PORT
 
     def context_of(self, process: WorldProcess | None) -> contextvars.Context:
@@ -325,7 +343,7 @@ class WorldNetwork:
 
     def latency_s(self) -> float:
         """Draw the time that bytes take."""
-        return self._rng.uniform(_LATENCY_S[0], self._slowest_s)
+        return self._rng.uniform(_LATENCY_S[0], self.slowest_s)
 
     def split(self, content: bytes) -> list[bytes]:
         """Return the pieces in which bytes arrive: rarely more than one."""
@@ -373,7 +391,7 @@ class WorldNetwork:
         own = TEST_HOST if process is None else process.name
         target = own if host in _LOCAL_HOSTS else host
         await asyncio.sleep(self.latency_s())
-        await self._wait_for_path(own, target)
+        await self.wait_for_path(own, target)
         server = self._servers.get((target, port))
         if server is None or (server.process is not None and server.process.is_killed):
             await asyncio.sleep(self.latency_s())
@@ -392,7 +410,12 @@ class WorldNetwork:
         near.attach(own_protocol)
         return near, own_protocol
 
-    async def _wait_for_path(self, one: str, other: str) -> None:
+    async def wait_for_path(self, one: str, other: str) -> None:
+        """Wait until no cut separates two hosts.
+
+        Raises:
+            TimeoutError: a cut lasted longer than the system tries.
+        """
         try:
             async with asyncio.timeout(_CONNECT_TIMEOUT_S):
                 while self.is_cut(one, other):
@@ -400,30 +423,30 @@ class WorldNetwork:
         except TimeoutError:
             raise TimeoutError(errno.ETIMEDOUT, f"no answer from {other}") from None
 
-    def arrive_at(
-        self,
-        at_s: float,
-        sender: WorldTransport,
-        arrive: Callable[..., None],
-        arguments: tuple[bytes, ...],
-    ) -> None:
-        """Let something arrive at the other end of ``sender``, or later if a cut holds it."""
-        context = sender.other.context
-        self.loop.call_at(at_s, self._arrive, sender, arrive, arguments, context=context)
+    def arrive_at(self, at_s: float, sender: WorldTransport) -> None:
+        """Let the next thing arrive at the other end of ``sender``, later if a cut holds it."""
+        self.loop.call_at(at_s, self._arrive, sender, context=sender.other.context)
 
-    def _arrive(
-        self, sender: WorldTransport, arrive: Callable[..., None], arguments: tuple[bytes, ...]
-    ) -> None:
-        if self._cuts or self._held:
-            is_behind = any(held is sender for held, _, _ in self._held)
-            if is_behind or self.is_cut(sender.host, sender.other.host):
-                self._held.append((sender, arrive, arguments))
-                return
-        arrive(*arguments)
+    def _arrive(self, sender: WorldTransport) -> None:
+        if sender in self._held or self.is_cut(sender.host, sender.other.host):
+            self._held.append(sender)
+        else:
+            sender.deliver_next()
+
+    def other_end(self, protocol: asyncio.BaseProtocol) -> WorldTransport | None:
+        """Return the other end of a protocol's connection, None if the connection was lost."""
+        for transport in self._transports:
+            if transport.has_protocol(protocol):
+                return transport.other
+        return None
 
     def forget(self, transport: WorldTransport) -> None:
         """Remove a lost connection."""
         self._transports.pop(transport, None)
+
+    def connection_count(self, host: str) -> int:
+        """Return the number of open connections of a host."""
+        return sum(transport.host == host for transport in self._transports)
 
     def reset_connections_of(self, process: WorldProcess) -> None:
         """Let the peers of a killed process see resets, and remove its listeners."""
@@ -457,14 +480,14 @@ class WorldNetwork:
         else:
             self._cuts.pop(frozenset((one, other)), None)
         held, self._held = self._held, []
-        for sender, arrive, arguments in held:
-            self.arrive_at(self.loop.time() + self.latency_s(), sender, arrive, arguments)
+        for sender in held:
+            self.arrive_at(self.loop.time() + self.latency_s(), sender)
         healed, self._healed = self._healed, asyncio.Event()
         healed.set()
 
     def slow_down(self, slowest_s: float | None) -> None:
         """Set the longest latency, None for the normal one."""
-        self._slowest_s = _LATENCY_S[1] if slowest_s is None else slowest_s
+        self.slowest_s = _LATENCY_S[1] if slowest_s is None else slowest_s
 
 
 def _feed(protocol: asyncio.BaseProtocol, content: bytes) -> None:

@@ -395,10 +395,10 @@ def of_hundred(count: int) -> Proportion:
 @pytest.mark.parametrize(
     ("last_failed", "newest", "highest", "verdict", "text"),
     [
-        (2, 90, 100, REPRODUCED, "It does not hold that: none."),
-        (18, 90, 100, DEPENDS, "does not hold that: the last member to join fails less often"),
-        (2, 100, 100, DEPENDS, "does not hold that: the newest member is not always upgraded"),
-        (30, 10, 50, DEPENDS, "It holds that: the newest member is not always upgraded."),
+        (2, 90, 100, REPRODUCED, "These statements hold: the last member"),
+        (18, 90, 100, DEPENDS, "do not hold: the last member to join fails less often"),
+        (2, 100, 100, DEPENDS, "do not hold: the newest member is not always upgraded"),
+        (30, 10, 50, DEPENDS, "These statements hold: the newest member is not always upgraded."),
     ],
 )
 def test_each_synchronizer_choice_must_keep_its_promise(

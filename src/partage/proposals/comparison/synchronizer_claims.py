@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from partage.proposals.comparison.claim import Claim, ClaimVerdict, Judgement, join_words
+from partage.proposals.comparison.claim import Claim, ClaimVerdict, Judgement
 from partage.proposals.comparison.claim_worlds import (
     GROUP_ID,
     SETTINGS,
@@ -177,11 +177,15 @@ def judge_synchronizer_choices(
         verdict = ClaimVerdict.REPRODUCED
     else:
         verdict = ClaimVerdict.DEPENDS if holding else ClaimVerdict.REFUTED
-    return Judgement(
-        verdict=verdict,
-        reason=f"It holds that: {join_words(holding)}. It does not hold that: "
-        f"{join_words(failing)}.",
-    )
+    sentences = [
+        f"{opening}: {'; '.join(texts)}."
+        for opening, texts in (
+            ("These statements hold", holding),
+            ("These statements do not hold", failing),
+        )
+        if texts
+    ]
+    return Judgement(verdict=verdict, reason=" ".join(sentences))
 
 
 class _VersionedSingleAssignor(SingleAssignor):

@@ -14,7 +14,11 @@ Broker settings for one test, by Kafka's names::
 restarted. The marker applies to it too.
 
 ``partage_world`` is a simulated world: it runs a coroutine test in virtual time, with a broker and
-faults from one seed; see `partage.testing.PartageWorld`. ``--worlds N`` runs it with N seeds.
+faults from one seed; see `partage.testing.PartageWorld`. ``--worlds N`` runs it with N seeds. A
+cluster of several brokers for one test::
+
+    @pytest.mark.partage_world(brokers=3)
+    async def test_failover(partage_world): ...
 
 Test runs without these fixtures must not pay for them: this module imports the broker on first use.
 """
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
 
 _MARKER = "partage_broker"
 _MARKER_USAGE = f'@pytest.mark.{_MARKER}({{"auto.create.topics.enable": False}})'
+_WORLD_MARKER = "partage_world"
 _BROKER = pytest.StashKey["ThreadedBroker"]()
 
 
@@ -125,9 +130,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker."""
+    """Register the markers."""
     config.addinivalue_line(
         "markers", f"{_MARKER}(settings): broker settings for one test, by Kafka's names"
+    )
+    config.addinivalue_line(
+        "markers", f"{_WORLD_MARKER}(brokers=N): the number of brokers of a simulated world"
     )
 
 
@@ -204,7 +212,9 @@ def partage_world(
         if error.name != "greenlet":
             raise
         raise _failure("partage_world needs greenlet; run pip install 'partage[world]'") from None
-    world = PartageWorld(partage_world_seed, tmp_path, _marked_settings(request))
+    world = PartageWorld(
+        partage_world_seed, tmp_path, _marked_settings(request), brokers=_marked_brokers(request)
+    )
     yield world
     world.close()
 
@@ -215,6 +225,22 @@ def _marked_settings(request: pytest.FixtureRequest) -> dict[str, Any]:
     for marker in reversed([*request.node.iter_markers(_MARKER)]):
         settings |= _settings_of(marker)
     return settings
+
+
+def _marked_brokers(request: pytest.FixtureRequest) -> int:
+    """Return the number of brokers of a world: that of the closest marker, by default 1."""
+    marker = request.node.get_closest_marker(_WORLD_MARKER)
+    if marker is None:
+        return 1
+    brokers = marker.kwargs.get("brokers")
+    is_count = isinstance(brokers, int) and not isinstance(brokers, bool) and brokers >= 1
+    if marker.args or set(marker.kwargs) != {"brokers"} or not is_count:
+        raise _failure(
+            f"the marker {_WORLD_MARKER} takes the number of brokers, at least 1; write for "
+            f"example @pytest.mark.{_WORLD_MARKER}(brokers=3)"
+        )
+    count: int = brokers
+    return count
 
 
 def _settings_of(marker: pytest.Mark) -> Mapping[str, Any]:

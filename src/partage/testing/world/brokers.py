@@ -14,6 +14,7 @@ import msgspec
 from partage.broker.broker import Broker
 from partage.broker.cluster.facade import ClusterJoinError
 from partage.broker.cluster.state_address import StateAddress
+from partage.broker.overrides import apply_overrides
 from partage.log.memory_disk import MemoryDisk
 from partage.log.results import Refusal
 from partage.model.settings import BrokerSettings
@@ -26,6 +27,10 @@ from partage.testing.world.zookeeper import ZOOKEEPER, WorldZooKeeper
 if TYPE_CHECKING:
     from partage.client.consumer.records import Record
 
+#: Lag reports and group events would only lengthen the story.
+_OVERRIDES: Final = {"partage.group.events.enable": "false", "offsets.topic.num.partitions": "4"}
+#: Each shard of a cluster is a node in ZooKeeper.
+_CLUSTER_OVERRIDES: Final = {"transaction.state.log.num.partitions": "4"}
 _PORT: Final = 9092
 _STATE: Final = StateAddress(servers=f"{ZOOKEEPER}:2181", path="/partage")
 
@@ -35,7 +40,7 @@ class WorldBrokers:
 
     Args:
         count: the number of brokers.
-        settings: the settings of each broker.
+        settings: the settings of each broker, by Kafka's names.
         zookeeper: ZooKeeper, which several brokers need.
         on_started: called with a broker and its disk when it accepts requests, in its process.
 
@@ -46,12 +51,13 @@ class WorldBrokers:
     def __init__(
         self,
         count: int,
-        settings: BrokerSettings,
+        settings: Settings,
         zookeeper: WorldZooKeeper | None,
         on_started: Callable[[Broker, MemoryDisk], None],
     ) -> None:
         self.names = tuple(f"broker-{number}" for number in range(1, count + 1))
-        self._settings = settings
+        overrides = _OVERRIDES if zookeeper is None else {**_OVERRIDES, **_CLUSTER_OVERRIDES}
+        self._settings = apply_overrides(BrokerSettings(), {**overrides, **to_texts(settings)})
         self._zookeeper = zookeeper
         self._on_started = on_started
         self._disks = {name: MemoryDisk() for name in self.names}

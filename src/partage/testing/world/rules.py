@@ -13,9 +13,8 @@ from typing import Any, Final, cast
 
 from partage.broker.broker import Broker
 from partage.broker.net.inbound_request import Handler, InboundRequest, RequestConnection
-from partage.log.memory_disk import MemoryDisk
 from partage.model.topic_partition import TopicPartition
-from partage.testing.broker_state import read_offsets
+from partage.testing.world.brokers import WorldBrokers
 from partage.testing.world.request_recorder import ObservedConnection
 from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from partage.wire.apis.fetch import FETCH
@@ -46,12 +45,12 @@ class RuleChecker:
     """Checks the rules of one world.
 
     Args:
-        disk: the disk of the broker.
+        brokers: the brokers of the world.
         report: called with the name of a broken rule and a description.
     """
 
-    def __init__(self, disk: MemoryDisk, report: Callable[[str, str], None]) -> None:
-        self._disk = disk
+    def __init__(self, brokers: WorldBrokers, report: Callable[[str, str], None]) -> None:
+        self._brokers = brokers
         self._report_any = report
         self._allowed: set[str] = set()
         self._groups: dict[str, dict[str, None]] = defaultdict(dict)  # by process
@@ -135,9 +134,9 @@ class RuleChecker:
             def handle(inbound: InboundRequest) -> None:
                 key, process = inbound.api.key, inbound.client_host.removeprefix("/")
                 if key == FETCH.key:
-                    self._on_fetch(broker, process, inbound, topic_name)
+                    self._on_fetch(process, inbound, topic_name)
                 elif key == OFFSET_COMMIT.key:
-                    self._on_commit(broker, process, inbound, topic_name)
+                    self._on_commit(process, inbound, topic_name)
                 elif key in _JOINING:
                     self._groups[process][inbound.message.group_id] = None
                     if key == SYNC_GROUP.key:
@@ -157,9 +156,7 @@ class RuleChecker:
         for turns in self._committers.values():
             turns[:] = [each for each in turns if each != process]
 
-    def _on_fetch(
-        self, broker: Broker, process: str, inbound: InboundRequest, topic_name: _Name
-    ) -> None:
+    def _on_fetch(self, process: str, inbound: InboundRequest, topic_name: _Name) -> None:
         for topic in inbound.message.topics:
             name = topic.topic or topic_name(topic.topic_id)
             for each in topic.partitions:
@@ -169,7 +166,7 @@ class RuleChecker:
                     self._first.setdefault(key, offset)
                     groups = self._groups.get(process, {})
                     committed = max(
-                        (_committed_offset(broker, g, key[1]) for g in groups), default=0
+                        (self._brokers.committed_offset(g, key[1]) for g in groups), default=0
                     )
                     if offset < committed:
                         self._rewinds[key] = offset, committed
@@ -188,9 +185,7 @@ class RuleChecker:
 
         _observe(inbound, answered, only_if=_has_records)
 
-    def _on_commit(
-        self, broker: Broker, process: str, inbound: InboundRequest, topic_name: _Name
-    ) -> None:
+    def _on_commit(self, process: str, inbound: InboundRequest, topic_name: _Name) -> None:
         message = inbound.message
         group = message.group_id
         self._groups[process][group] = None
@@ -204,7 +199,7 @@ class RuleChecker:
                 what = f"{process} committed {offset} of {_name(partition)} for group {group}"
                 position = self._position.get((process, partition))
                 if position is not None and offset > max(
-                    position, _committed_offset(broker, group, partition)
+                    position, self._brokers.committed_offset(group, partition)
                 ):
                     broken[partition] = "commit_ahead", f"{what}, but fetched only up to {position}"
                 elif not message.member_id and self._takes_turns(process, group, partition):
@@ -212,7 +207,7 @@ class RuleChecker:
                     broken[partition] = "two_owners", f"{what}, and {other} commits it, too"
                 elif name in self._topics:
                     first = self._first.get((process, partition), offset)
-                    missing = self._unprocessed(broker, group, partition, first, offset)
+                    missing = self._unprocessed(group, partition, first, offset)
                     if missing:
                         broken[partition] = "commit_ahead", f"{what}, but not processed: {missing}"
 
@@ -240,9 +235,7 @@ class RuleChecker:
         turns.append(process)
         return has_been
 
-    def _unprocessed(
-        self, broker: Broker, group: str, partition: TopicPartition, first: int, end: int
-    ) -> str:
+    def _unprocessed(self, group: str, partition: TopicPartition, first: int, end: int) -> str:
         """Return the offsets below ``end`` that a group has not processed, as text."""
         at = self._checked.setdefault((group, partition), first)
         visible: set[int] | None = None
@@ -250,7 +243,7 @@ class RuleChecker:
         while at < end:
             if not self._is_marked(group, partition, at):
                 if visible is None:
-                    visible = set(read_offsets(broker, self._disk, partition, only_visible=True))
+                    visible = set(self._brokers.offsets(partition, only_visible=True))
                 if at in visible:
                     missing.append(at)
             at += 1
@@ -282,12 +275,12 @@ class RuleChecker:
 
     # The end of a world
 
-    def check_end(self, broker: Broker) -> None:
+    def check_end(self) -> None:
         """Check which records were processed, when a world ends."""
         for partition, group in sorted({(p, g) for g, p in self._committed}):
             if partition.topic in self._topics:
-                visible = read_offsets(broker, self._disk, partition, only_visible=True)
-                committed = _committed_offset(broker, group, partition)
+                visible = self._brokers.offsets(partition, only_visible=True)
+                committed = self._brokers.committed_offset(group, partition)
                 missing = _ranges(
                     [
                         n
@@ -302,8 +295,8 @@ class RuleChecker:
                         f"processed: {missing}",
                     )
         for partition, marks in sorted(self._marks.items()):
-            visible = read_offsets(broker, self._disk, partition, only_visible=True)
-            stored = read_offsets(broker, self._disk, partition, only_visible=False)
+            visible = self._brokers.offsets(partition, only_visible=True)
+            stored = self._brokers.offsets(partition, only_visible=False)
             aborted = sorted(set(stored).difference(visible) & set(marks))
             if aborted:
                 self._report(
@@ -325,11 +318,16 @@ def _observe(
     def on_ready() -> None:
         inbound.connection = connection
         if only_if(inbound):
-            frame = b"".join(inbound.response_buffers)[FRAME_LENGTH.size :]
-            _, pos = parse_response_header(inbound.api, inbound.version, frame)
-            answered(inbound.api.decode_response(inbound.version, frame, pos))
+            answered(decoded_response(inbound))
 
     inbound.connection = cast(RequestConnection, ObservedConnection(connection, on_ready))
+
+
+def decoded_response(inbound: InboundRequest) -> Any:
+    """Return the response of a request, as its client decodes it."""
+    frame = b"".join(inbound.response_buffers)[FRAME_LENGTH.size :]
+    _, pos = parse_response_header(inbound.api, inbound.version, frame)
+    return inbound.api.decode_response(inbound.version, frame, pos)
 
 
 def _has_records(inbound: InboundRequest) -> bool:
@@ -338,13 +336,6 @@ def _has_records(inbound: InboundRequest) -> bool:
     Record batches are separate buffers, and the first two have the header and the first fields.
     """
     return any(len(buffer) >= HEADER_SIZE for buffer in inbound.response_buffers[2:])
-
-
-def _committed_offset(broker: Broker, group: str, partition: TopicPartition) -> int:
-    """Return the committed offset of a group, 0 if there is none or the shard is being loaded."""
-    shard = broker.coordinator.host_of(group).shard
-    record = None if shard is None else shard.offsets.get(group, {}).get(partition)
-    return 0 if record is None else record.offset
 
 
 def _assigned(assignment: bytes) -> Iterator[TopicPartition]:

@@ -13,31 +13,31 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from partage.broker.broker import Broker
-from partage.broker.overrides import apply_overrides
 from partage.log.memory_disk import MemoryDisk
-from partage.log.results import Refusal
-from partage.model.settings import BrokerSettings
 from partage.model.topic_partition import TopicPartition
-from partage.testing.broker_state import read_committed, read_records
-from partage.testing.settings import Settings, to_texts
+from partage.testing.settings import Settings
+from partage.testing.world.brokers import WorldBrokers, is_fault_of_surroundings
 from partage.testing.world.errors import InvariantError, WaitTimeoutError
 from partage.testing.world.event_loop import WorldLoop
-from partage.testing.world.fault import Fault, draw_fault
+from partage.testing.world.fault_injection import FaultInjection
 from partage.testing.world.network import TEST_HOST, WorldNetwork
 from partage.testing.world.patches import simulated_environment
 from partage.testing.world.process import Main, WorldProcess, current_process
 from partage.testing.world.request_recorder import RequestRecorder
 from partage.testing.world.rules import RuleChecker
 from partage.testing.world.story import Story, StoryEvent
+from partage.testing.world.zookeeper import WorldZooKeeper
 
 if TYPE_CHECKING:
     from partage.client.consumer.records import Record
 
 F = TypeVar("F", bound=Callable[[], object])
 
-#: Lag reports and group events would only lengthen the story.
-_OVERRIDES: Final = {"partage.group.events.enable": "false", "offsets.topic.num.partitions": "4"}
-_BROKER_PORT: Final = 9092
+_START_S: Final = 60.0
+_REJOIN_S: Final = 300.0
+#: A broker that cannot join its cluster is started again after this time, as by a supervisor.
+_RESTART_S: Final = 1.0
+_CREATE_TOPIC_S: Final = 60.0
 _CHECK_INTERVAL_S: Final = 0.05
 _EVENTUALLY_S: Final = 300.0
 _CLEANUP_S: Final = 3_600.0
@@ -45,52 +45,59 @@ _CLEANUP_S: Final = 3_600.0
 _CLOSING_S: Final = 60.0
 
 
-class PartageWorld:
-    """A broker and the processes of a user's program, in virtual time, from one seed.
+class PartageWorld(FaultInjection):
+    """Brokers and the processes of a user's program, in virtual time, from one seed.
 
     Args:
         seed: determines everything that is random.
         directory: the directories of the processes are created below it.
         settings: broker settings by Kafka's names.
+        brokers: the number of brokers. Several brokers are a cluster that shares its groups and
+            transactions in a simulated ZooKeeper.
 
     Attributes:
         seed: the seed.
         directory: the directory of the world.
         rng: a generator for the test's own decisions.
-        plan: the faults that `draw_faults` has drawn.
         failed_at_s: the virtual time at which the test failed, in seconds; None if it has not.
         recorder: the recorder of requests; None unless `record_requests` was called.
     """
 
-    def __init__(self, seed: int, directory: Path, settings: Settings | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        directory: Path,
+        settings: Settings | None = None,
+        *,
+        brokers: int = 1,
+    ) -> None:
+        if brokers < 1:
+            raise ValueError(f"brokers must be at least 1, not {brokers}")
         self.seed = seed
         self.directory = directory
         self._given_settings = settings
-        self.plan: list[Fault] = []
-        #: Faults of the plan that do not happen, by index; for the search of the smallest plan.
-        self.omitted: frozenset[int] = frozenset()
         self.failed_at_s: float | None = None
         self.recorder: RequestRecorder | None = None
         seeds = Random(seed)
         self.rng = Random(seeds.getrandbits(64))
-        self._fault_rng = Random(seeds.getrandbits(64))
+        fault_rng = Random(seeds.getrandbits(64))
         self._machine_rng = Random(seeds.getrandbits(64))
-        self._loop = WorldLoop(Random(seeds.getrandbits(64)))
+        super().__init__(WorldLoop(Random(seeds.getrandbits(64))), fault_rng)
         self._story = Story(self._loop)
         self._network = WorldNetwork(self._loop, Random(seeds.getrandbits(64)))
         self._loop.network = self._network
         self._loop.set_exception_handler(
             lambda _, event: self._story.note_current(describe_loop_error(event))
         )
-        self._settings = apply_overrides(
-            BrokerSettings(), {**_OVERRIDES, **to_texts(settings or {})}
+        self._zookeeper = None
+        if brokers > 1:
+            rng = Random(seeds.getrandbits(64))
+            self._zookeeper = WorldZooKeeper(self._loop, self._network, self._story, rng)
+        self._brokers = WorldBrokers(
+            brokers, settings or {}, self._zookeeper, self._on_broker_started
         )
-        self._starts: dict[str, Callable[[], WorldProcess]] = {}
-        self._processes: dict[str, WorldProcess] = {}
         self._ended: list[WorldProcess] = []
-        self._disk = MemoryDisk()
-        self._rules = RuleChecker(self._disk, self._on_broken_rule)
-        self._broker: Broker | None = None
+        self._rules = RuleChecker(self._brokers, self._on_broken_rule)
         self._always: list[Callable[[], object]] = []
         self._eventually: list[Callable[[], object]] = []
         self._failure: BaseException | None = None
@@ -104,7 +111,12 @@ class PartageWorld:
             omitted: the indexes of these faults in the plan.
             subdirectory: the directory of the new world, below that of this one.
         """
-        world = PartageWorld(self.seed, self.directory / subdirectory, self._given_settings)
+        world = PartageWorld(
+            self.seed,
+            self.directory / subdirectory,
+            self._given_settings,
+            brokers=len(self.brokers),
+        )
         world.omitted = omitted
         return world
 
@@ -144,8 +156,9 @@ class PartageWorld:
         self._loop.close()
 
     async def _run(self, test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._start_broker()
-        await self.until(lambda: self._broker is not None, timeout_s=60)
+        for name in self.brokers:
+            self._start_broker(name)
+        await self.until(lambda: self._brokers.has_started, timeout_s=_START_S)
         self._test_task = asyncio.ensure_future(test())
         try:
             await self._test_task
@@ -155,11 +168,11 @@ class PartageWorld:
         if self._failure is not None:
             raise self._failure
         self.heal()
-        await self.until(lambda: self._broker is not None, timeout_s=60)
-        await self._live_broker().wait_loaded()
+        await self.until(lambda: self._brokers.has_started, timeout_s=_REJOIN_S)
+        await self._brokers.wait_loaded()
         for invariant in self._eventually:
             await self._wait_for_invariant(invariant)
-        self._rules.check_end(self._live_broker())
+        self._rules.check_end()
         if self._failure is not None:
             raise self._failure
         self._has_passed = True
@@ -182,7 +195,7 @@ class PartageWorld:
         running = [
             process.task
             for process in self._processes.values()
-            if process.is_running and process.name != self.broker and process.task is not None
+            if process.is_running and process.name not in self.brokers and process.task is not None
         ]
         for process in [*self._processes.values(), *self._ended]:
             process.is_killed = process.is_paused = False
@@ -212,32 +225,33 @@ class PartageWorld:
             self._ended.clear()
             gc.collect()
 
-    # Broker
+    # Brokers
 
     @property
     def bootstrap_servers(self) -> str:
-        """The address of the broker, for clients of this world."""
-        return f"broker-1:{_BROKER_PORT}"
+        """The addresses of the brokers, for clients of this world."""
+        return self._brokers.addresses
 
-    @property
-    def broker(self) -> str:
-        """The name of the broker, for `kill`, `pause`, `cut` and `restart`."""
-        return "broker-1"
+    def _start_broker(self, name: str) -> None:
+        self.process(self._brokers.main(name), name=name)
 
-    def _start_broker(self) -> None:
-        self._broker = None
+    def _on_broker_started(self, broker: Broker, disk: MemoryDisk) -> None:
+        self._rules.observe(broker)
+        if self.recorder is not None:
+            self.recorder.observe(broker)
 
-        async def serve() -> None:
-            broker = await Broker.start(
-                self._disk, self._settings, host=self.broker, port=_BROKER_PORT
-            )
-            self._broker = broker
-            self._rules.observe(broker)
-            if self.recorder is not None:
-                self.recorder.observe(broker)
-            await asyncio.Event().wait()
+    def coordinator(self, group_id: str) -> str | None:
+        """Return the name of the broker that coordinates a group; None if no broker does now."""
+        return self._brokers.coordinator(group_id)
 
-        self.process(serve, name=self.broker)
+    def leader(self, topic: str, partition: int) -> str:
+        """Return the name of the broker that has a partition, whether it is running or not.
+
+        Raises:
+            LookupError: the topic or the partition does not exist.
+            RuntimeError: no broker is running.
+        """
+        return self._brokers.leader(topic, partition)
 
     async def create_topic(
         self, name: str, partitions: int = 1, *, configs: Settings | None = None
@@ -250,26 +264,33 @@ class PartageWorld:
             configs: topic settings by Kafka's names.
 
         Raises:
-            RuntimeError: the broker is not running.
+            RuntimeError: no broker is running.
+            TimeoutError: the broker was killed or paused meanwhile.
             ValueError: the broker refused it; the message says why.
         """
-        broker = self._live_broker()
-        created = await broker.log_manager.create(name, partitions, to_texts(configs or {}))
-        if isinstance(created, Refusal):
-            raise ValueError(f"topic {name!r} was not created: {created.message}")
+        broker = self._brokers.any_running()
+        work = self._brokers.create_topic(broker, name, partitions, configs or {})
+        if self._zookeeper is not None:  # its tasks belong to the broker
+            context = self._processes[broker].context.copy()
+            work = asyncio.wait_for(self._loop.create_task(work, context=context), _CREATE_TOPIC_S)
+        await work
 
     def records(self, topic: str) -> list[Record]:
-        """Return all records of a topic, by partition and offset."""
-        return read_records(self._live_broker(), self._disk, topic)
+        """Return all records of a topic, by partition and offset.
+
+        Raises:
+            LookupError: the topic does not exist.
+            RuntimeError: a broker that has some of them is not running.
+        """
+        return self._brokers.records(topic)
 
     def committed(self, group_id: str) -> dict[TopicPartition, int]:
-        """Return the committed offsets of a group."""
-        return read_committed(self._live_broker(), group_id)
+        """Return the committed offsets of a group.
 
-    def _live_broker(self) -> Broker:
-        if self._broker is None or not self._processes[self.broker].is_running:
-            raise RuntimeError("the broker is not running; use world.restart(world.broker)")
-        return self._broker
+        Raises:
+            RuntimeError: no broker coordinates the group now.
+        """
+        return self._brokers.committed(group_id)
 
     # Processes
 
@@ -319,12 +340,17 @@ class PartageWorld:
             return
         process.has_failed = True
         self._story.note(process.name, f"failed: {type(error).__name__}: {error}", "failed")
+        if process.name in self.brokers:
+            process.kill()  # the end of its main coroutine ends the process
+            if is_fault_of_surroundings(error):
+                restart_after_s = _RESTART_S
         if restart_after_s is None:
             self._fail(error)
         else:
             self._loop.call_later(restart_after_s, self._restart_if_down, process.name)
 
     def _on_process_end(self, name: str) -> None:
+        self._brokers.on_end(name)
         self._rules.on_process_end(name)
         if self.recorder is not None:
             self.recorder.on_process_end(name)
@@ -335,142 +361,6 @@ class PartageWorld:
             self.failed_at_s = self._loop.elapsed_s
             if self._test_task is not None:
                 self._test_task.cancel()
-
-    def is_running(self, name: str) -> bool:
-        """Return True if a process is running, paused or not."""
-        return name in self._processes and self._processes[name].is_running
-
-    # Faults
-
-    def kill(self, name: str) -> None:
-        """Kill a process, as SIGKILL does. Its directory, or the broker's disk, stays."""
-        process = self._known(name)
-        if process.is_running:
-            self._story.note(name, "killed", "killed")
-            process.kill()
-            self._network.reset_connections_of(process)
-            self._on_process_end(name)
-
-    def restart(self, name: str) -> None:
-        """Start a process again that was killed or has ended."""
-        self._known(name)
-        if name == self.broker:
-            if not self.is_running(name):
-                self._start_broker()
-        else:
-            self._starts[name]()
-
-    def pause(self, name: str, for_s: float) -> None:
-        """Stop a process for a time, as SIGSTOP and SIGCONT do.
-
-        Args:
-            name: the process.
-            for_s: the time in virtual seconds.
-
-        Raises:
-            ValueError: there is no such process.
-        """
-        process = self._known(name)
-        if process.is_running and not process.is_paused:
-            self._story.note(name, f"paused for {for_s:.1f} s", "paused")
-            process.pause()
-
-            def resume() -> None:
-                if process.is_paused and not process.is_killed:
-                    self._story.note(name, "continued", "continued")
-                process.resume()
-
-            self._loop.call_later(for_s, resume)
-
-    def cut(self, one: str, other: str, for_s: float | None = None) -> None:
-        """Hold all bytes between two processes, for a time or until `heal`.
-
-        Args:
-            one: a process.
-            other: the other process.
-            for_s: the time in virtual seconds; by default until `heal`.
-
-        Raises:
-            ValueError: there is no such process.
-        """
-        self._known(one), self._known(other)
-        self._story.note("world", f"cut {one} from {other}", "fault")
-        self._network.cut(one, other)
-        if for_s is not None:
-            self._loop.call_later(for_s, lambda: self.heal(one, other))
-
-    def heal(self, one: str | None = None, other: str | None = None) -> None:
-        """End a cut, or all faults.
-
-        Without arguments, all cuts and slow networks end, paused processes continue, and a killed
-        broker restarts.
-
-        Args:
-            one: a process of the cut.
-            other: the other process of the cut.
-        """
-        if one is not None and other is not None and self._network.is_cut(one, other):
-            self._story.note("world", f"the cut between {one} and {other} is healed", "healed")
-        self._network.heal(one, other)
-        if one is None:
-            self._network.slow_down(None)
-            for process in self._processes.values():
-                process.resume()
-            if not self.is_running(self.broker):
-                self._start_broker()
-            self._story.note("world", "all faults are healed", "healed")
-
-    def draw_faults(self, count: int, *, within_s: float, targets: list[str] | None = None) -> None:
-        """Draw faults from the seed, and let them happen in the next ``within_s``.
-
-        Killed processes are restarted after the drawn duration.
-
-        Args:
-            count: the number of faults.
-            within_s: the time in which they begin, in virtual seconds.
-            targets: the processes; by default all that run now, and the broker.
-        """
-        names = sorted(targets or self._processes)
-        rng = self._fault_rng
-        for _ in range(count):
-            target = rng.choice(names)
-            other = self.broker if target != self.broker else rng.choice(names)
-            fault = draw_fault(rng, self._loop.elapsed_s, within_s, target, other)
-            self.plan.append(fault)
-            if len(self.plan) - 1 not in self.omitted:
-                delay_s = fault.at_s - self._loop.elapsed_s
-                self._loop.call_later(delay_s, self._strike, fault)
-
-    def _strike(self, fault: Fault) -> None:
-        name = fault.target
-        match fault.kind:
-            case "kill":
-                if self.is_running(name):
-                    self.kill(name)
-                    self._loop.call_later(fault.for_s, lambda: self._restart_if_down(name))
-            case "pause":
-                self.pause(name, fault.for_s)
-            case "cut":
-                if name != fault.other:
-                    self.cut(name, fault.other, fault.for_s)
-            case "slow":
-                self._story.note("world", f"slow network for {fault.for_s:.1f} s", "fault")
-                self._network.slow_down(0.5)
-                self._loop.call_later(fault.for_s, self._end_slow_network)
-
-    def _end_slow_network(self) -> None:
-        self._story.note("world", "the network is normal again", "healed")
-        self._network.slow_down(None)
-
-    def _restart_if_down(self, name: str) -> None:
-        if not self.is_running(name):
-            self.restart(name)
-
-    def _known(self, name: str) -> WorldProcess:
-        if name not in self._processes:
-            known = ", ".join(sorted(self._processes))
-            raise ValueError(f"there is no process {name!r}; the processes are {known}")
-        return self._processes[name]
 
     # Conditions and invariants
 

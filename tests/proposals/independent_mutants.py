@@ -375,8 +375,8 @@ INDEPENDENT_MUTANTS = (
     Mutant(
         "a member joins without its counts",
         f"{_T}.reported_counts",
-        "                self._replace_counts(topics)\n                return",
-        "                return",
+        "        if has_changed or self._is_starting:\n",
+        "        if has_changed:\n",
     ),
     Mutant(
         "the leader notices no new partitions",

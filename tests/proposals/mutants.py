@@ -578,4 +578,65 @@ MUTANTS = (
         "        self._to_assign = members\n        outcome.act(FetchMetadata())\n",
         "        self._to_assign = members\n        self._on_metadata_fetched(outcome)\n",
     ),
+    # Patterns of topics
+    Mutant(
+        "a wildcard consumer reads the topics that do not match",
+        f"{_B}.topic_count",
+        "return self.pattern_threads if is_match is not self.is_excluding else 0",
+        "return self.pattern_threads if is_match is self.is_excluding else 0",
+    ),
+    Mutant(
+        "a wildcard group is forgotten with its first consumer",
+        f"{_B}.coordinator",
+        "            self.wildcard_groups.add(group.id)\n",
+        "            if not group.consumers:\n                self.wildcard_groups.add(group.id)\n",
+    ),
+    Mutant(
+        "a pattern watches no topics",
+        f"{_J}.member",
+        "return frozenset(name for name in metadata if pattern.matches(name))",
+        "return frozenset()",
+    ),
+    Mutant(
+        "a pattern matches topics that begin with it",
+        f"{_M}.computation",
+        "names = [name for name in topics if pattern.matches(name)]",
+        "names = [name for name in topics if name.startswith(text[:1])]",
+    ),
+    Mutant(
+        "the hash of a pattern covers no topics",
+        f"{_M}.member",
+        "self.metadata if is_pattern else topics",
+        "() if is_pattern else topics",
+    ),
+    Mutant(
+        "the synchronizer assigns all topics to a pattern",
+        f"{_S}.member",
+        "topics = [name for name in self.metadata if pattern.matches(name)]",
+        "topics = list(self.metadata)",
+    ),
+    Mutant(
+        "the synchronizer ignores new topics of the patterns of others",
+        f"{_S}.member",
+        "        if not self._group_patterns:\n",
+        "        if True:\n",
+    ),
+    Mutant(
+        "a member of the product matches its pattern only once",
+        "partage.proposals.product.member",
+        "if self._match_topics(topics):",
+        "if False:",
+    ),
+    Mutant(
+        "a coordinator of the product matches patterns only once",
+        "partage.proposals.product.coordinator",
+        "        self._topic_names = list(counts)\n",
+        "        self._topic_names = self._topic_names or list(counts)\n",
+    ),
+    Mutant(
+        "a member leaves in a rebalance without a commit",
+        "partage.proposals.product.member",
+        "(not self._reading or self._core.commit_identity is not None)",
+        "True",
+    ),
 )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from partage.model.topic_partition import TopicPartition
 from partage.proposals.designs.catalog import DESIGNS, VARIANTS, find_design
 from partage.proposals.designs.worlds import new_trial, run_world
 from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
-from partage.proposals.simulation.design import Design
+from partage.proposals.simulation.design import Design, MemberTemplate
 from partage.proposals.simulation.trial import FAULTS, RULES, TrialStep
+from partage.proposals.simulation.world import DesignWorld, WorldOptions
 
 SETTINGS = (CoordinatorSettings(), DesignMemberSettings(group_id="g"))
 ALL = [*DESIGNS, *VARIANTS]
@@ -143,6 +145,57 @@ def test_every_fourth_world_has_all_faults() -> None:
     with_rare = {seed for seed, kinds in taken.items() if kinds & rare}
     assert with_rare == {1, 5, 9}
     assert set().union(*taken.values()) == set(FAULTS) - {"rebalancing off"}
+
+
+def test_every_seventh_world_has_patterns() -> None:
+    steps = {seed: new_trial("broker-side", seed).run().steps for seed in range(26)}
+    with_patterns = {seed for seed in steps if any(step.pattern for step in steps[seed])}
+    assert with_patterns == {4, 11, 18, 25}
+    with_topics = {seed for seed in steps if any(step.kind == "new topic" for step in steps[seed])}
+    assert with_topics
+    assert with_topics <= with_patterns
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_new_topic_is_read_by_the_members_whose_pattern_matches(name: str) -> None:
+    world = DesignWorld(find_design(name)(*SETTINGS), WorldOptions(topics={"t": 4, "u": 2}), 1)
+    pattern = "[tu].*" if "hashes" in name else "t.*"  # with hashes, only one sub-group is active
+    world.start_member(MemberTemplate(name="a", topics=frozenset(), pattern=pattern))
+    world.start_member(MemberTemplate(name="b", topics=frozenset(), pattern="[tu].*"))
+    assert world.run_until_settled(60_000)
+    world.add_partitions("t2", 6)
+    world.add_partitions("u2", 1)
+    world.run(60_000)  # each member refreshes its metadata
+    assert world.run_until_settled(120_000)
+    histories = world.readers.partitions.items()
+    readers = {partition: set(history.readers) for partition, history in histories}
+    assert set().union(*(readers[TopicPartition("t2", n)] for n in range(6))) == {"a", "b"}
+    if pattern == "t.*":
+        assert all(readers[each] == {"b"} for each in readers if each.topic.startswith("u"))
+    assert world.broken_rules == []
+
+
+@pytest.mark.parametrize("name", ["two-phase-eager", "two-phase-largest-count"])
+def test_member_that_leaves_before_it_knows_the_topics_never_joins(name: str) -> None:
+    world = DesignWorld(find_design(name)(*SETTINGS), WorldOptions(topics={"t": 4}), 1)
+    member = world.start_member(MemberTemplate(name="m", topics=frozenset(), pattern="t.*"))
+    world.stop_member(member)
+    world.run(60_000)
+    assert member.machine.is_stable
+    assert not world.traffic.messages
+
+
+@pytest.mark.parametrize("leave_ms", range(66_500, 70_000, 500))
+def test_cooperative_member_that_leaves_while_it_joins_commits_first(leave_ms: int) -> None:
+    """It reads until the other member has joined, too, which its next heartbeat tells it."""
+    steps = [
+        TrialStep(at_ms=0, kind="join", member="m1", topics=("t", "u")),
+        TrialStep(at_ms=1_000, kind="join", member="m2", topics=("t", "u")),
+        TrialStep(at_ms=40_000, kind="new partition", topics=("t",)),
+        TrialStep(at_ms=leave_ms, kind="leave", member="m1"),
+    ]
+    verdict = new_trial("two-phase-cooperative", 3, steps).run()
+    assert verdict.rule is None, verdict
 
 
 @pytest.mark.parametrize("name", ["broker-side", "broker-side-closing"])

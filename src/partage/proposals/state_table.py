@@ -122,6 +122,7 @@ _NAMES: Final[Mapping[str, str]] = {
     "LeaveRequested": "the user closes it",
     "SubscriptionChanged": "other subscription",
     "Disconnected": "connection lost",
+    "ClusterTopicsChanged": "topics changed",
     "PartitionCountsChanged": "topics changed",
     "ShareComputationFailed": "assignor failed",
     "RebalancingSwitched": "rebalancing switched on",

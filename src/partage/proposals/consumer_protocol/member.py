@@ -11,6 +11,7 @@ from partage.member.consumer_group.outcome import ResolveTopicIds, SendConsumerH
 from partage.member.consumer_group.settings import ConsumerMemberSettings
 from partage.member.consumer_group.state_machine import ConsumerGroupMember
 from partage.member.consumer_group.states import ConsumerMemberState
+from partage.member.events import SubscriptionChanged
 from partage.proposals import machine
 from partage.proposals.product.member import Outcome, ProductMember
 from partage.proposals.product.topic_ids import topic_id
@@ -24,6 +25,7 @@ class ConsumerProtocolMember(ProductMember):
         name: The name of its process, with which its member ids begin.
         topics: The topics to subscribe to.
         commit_interval_ms: How often the member commits its positions.
+        regex: A regular expression of topics that the coordinator matches; empty without one.
     """
 
     def __init__(
@@ -32,17 +34,22 @@ class ConsumerProtocolMember(ProductMember):
         name: str,
         topics: frozenset[str],
         commit_interval_ms: int,
+        regex: str = "",
     ) -> None:
         numbers = itertools.count(1)
         core = ConsumerGroupMember(settings, lambda: f"{name}-{next(numbers):022}"[:36])
         super().__init__(core, settings, topics, commit_interval_ms)
         self._core: ConsumerGroupMember = core
+        self._regex = regex or None
         self._resolving: ResolveTopicIds | None = None
 
     @property
     def _is_core_stable(self) -> bool:
         core = self._core
         return core.state is ConsumerMemberState.STABLE and core.open_callback is None
+
+    def _subscription(self, at_ms: int) -> SubscriptionChanged:
+        return SubscriptionChanged(at_ms=at_ms, topics=self._topics, regex=self._regex)
 
     def _perform(self, result: Outcome, action: outcome.Action) -> None:
         match action:

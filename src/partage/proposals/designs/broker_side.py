@@ -22,7 +22,7 @@ from partage.proposals.broker_side.settings import (
     PushCoordinatorSettings,
     RebalanceMethod,
 )
-from partage.proposals.broker_side.topic_count import static_topic_count
+from partage.proposals.broker_side.topic_count import pattern_topic_count, static_topic_count
 from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.machine import Action, Event
 from partage.proposals.simulation.design import Design, Finding, MemberTemplate
@@ -69,12 +69,15 @@ class BrokerSide(Design):
 
     def member(self, template: MemberTemplate) -> PushConsumer:
         settings = self._member_settings
+        topic_count = static_topic_count(template.topics)
+        if template.pattern:
+            topic_count = pattern_topic_count(template.pattern)
         return PushConsumer(
             PushConsumerSettings(
                 bootstrap_brokers=_BROKERS,
                 group_id=settings.group_id,
                 consumer_id=template.name,
-                topic_count=static_topic_count(template.topics),
+                topic_count=topic_count,
                 session_timeout_ms=settings.session_timeout_ms,
                 retry_backoff_ms=settings.retry_backoff_ms,
             )

@@ -65,7 +65,11 @@ class ConsumerProtocol848(Design):
 
     def member(self, template: MemberTemplate) -> ConsumerProtocolMember:
         return ConsumerProtocolMember(
-            self._member_settings, template.name, template.topics, self._commit_interval_ms
+            self._member_settings,
+            template.name,
+            template.topics,
+            self._commit_interval_ms,
+            template.pattern,
         )
 
     def message_size(self, message: Message) -> int:

@@ -131,6 +131,7 @@ class MultiAssignor(Design):
     def member(self, template: MemberTemplate) -> MultiAssignorMember:
         options = MultiAssignorOptions(
             assignors=(self._assignor,),
+            pattern=template.topic_pattern,
             hashes_subscription=self.hashes_subscription,
             compression=self.compression,
             checks_metadata=self.checks_metadata,

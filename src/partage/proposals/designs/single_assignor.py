@@ -69,6 +69,7 @@ class SingleAssignor(Design):
     def member(self, template: MemberTemplate) -> SingleAssignorMember:
         options = SingleAssignorOptions(
             assignor=self._assignor,
+            pattern=template.topic_pattern,
             sends_timeout=self._sends_timeout,
             metadata_version=self.metadata_version(template),
             user_data=user_data(template),

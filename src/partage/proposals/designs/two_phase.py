@@ -78,6 +78,7 @@ class _TwoPhase(Design):
             template.topics,
             self.assignors(template),
             settings.commit_interval_ms,
+            template.topic_pattern,
         )
 
     def message_size(self, message: Message) -> int:
@@ -116,7 +117,7 @@ class TwoPhaseResync(TwoPhaseEager):
     findings: ClassVar[tuple[Finding, ...]] = (
         Finding(
             rules=("one reader", "commits", "lost commits", "duplicates"),
-            faults=("new partition",),
+            faults=("new partition", "new topic"),
             reason=(
                 "A resync has no join phase in which all members stop. A partition that moves is "
                 "read by two members until the earlier one sends its next heartbeat. The "

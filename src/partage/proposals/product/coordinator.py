@@ -9,9 +9,15 @@ from partage.assignors.server_side import ServerSideRange, Uniform
 from partage.bridge import API_ADAPTERS, ApiCall
 from partage.bridge.api_adapter import BrokerContext, deliver
 from partage.bridge.target_computation import compute_target
+from partage.bridge.topic_regex import matching_topics
 from partage.coordinator import events
-from partage.coordinator.consumer_group.actions import Action, ComputeTarget
-from partage.coordinator.consumer_group.events import TargetComputed, TopicImage, TopicsChanged
+from partage.coordinator.consumer_group.actions import Action, ComputeTarget, ResolveRegexes
+from partage.coordinator.consumer_group.events import (
+    RegexesResolved,
+    TargetComputed,
+    TopicImage,
+    TopicsChanged,
+)
 from partage.coordinator.outcome import Outcome as ShardOutcome
 from partage.coordinator.records import Record
 from partage.coordinator.shard import Shard
@@ -60,6 +66,7 @@ class ProductCoordinator:
         self._apis = apis
         self._is_resumed = False
         self._topics_version = 0
+        self._topic_names: list[str] = []
 
     def apply(self, record: Record) -> None:
         """Apply a stored record while loading."""
@@ -92,6 +99,7 @@ class ProductCoordinator:
 
     def _on_topics(self, outcome: Outcome, counts: Mapping[str, int]) -> None:
         self._topics_version += 1
+        self._topic_names = list(counts)
         topics = {
             name: TopicImage(topic_id=topic_id(name), name=name, partition_count=count)
             for name, count in counts.items()
@@ -122,7 +130,17 @@ class ProductCoordinator:
             self._perform(outcome, action)
 
     def _perform(self, outcome: Outcome, action: Action) -> None:
-        """Run the assignor at once, so that its time counts as time of the coordinator."""
+        """Do the work at once, so that its time counts as time of the coordinator."""
+        if isinstance(action, ResolveRegexes):
+            matched = RegexesResolved(
+                at_ms=outcome.at_ms,
+                group_id=action.group_id,
+                sequence=action.sequence,
+                topics=matching_topics(action.regexes, self._topic_names),
+                version=self._topics_version,
+            )
+            self._add(outcome, self.shard.handle(matched))
+            return
         assert isinstance(action, ComputeTarget), f"unexpected action {action}"
         computed = compute_target(action, _ASSIGNORS[action.assignor])
         result = TargetComputed(

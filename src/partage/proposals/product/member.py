@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Final, Protocol
+
+import msgspec
 
 from partage.bridge.member_requests import MemberRequest, to_event, to_request
 from partage.member import events, outcome
@@ -14,6 +16,7 @@ from partage.member.settings import MemberSettings
 from partage.model.topic_partition import TopicPartition
 from partage.proposals import machine
 from partage.proposals.machine import MemberOutcome
+from partage.proposals.topic_pattern import TopicPattern
 from partage.wire.apis.offset_commit import (
     OffsetCommitPartition,
     OffsetCommitRequest,
@@ -31,9 +34,10 @@ from partage.wire.types import Message
 Partitions = frozenset[TopicPartition]
 Outcome = MemberOutcome[Hashable]
 
-#: The timers of commits and of requests; all other timers are the state machine's.
+#: The timers of commits, requests and leaves; all other timers are the state machine's.
 _COMMIT_TIMER: Final = ("shell", "commit")
 _REQUEST_TIMER: Final = ("shell", "request")
+_LEAVE_TIMER: Final = ("shell", "leave")
 
 
 class ProductCore(Protocol):
@@ -63,7 +67,11 @@ class ProductMember(ABC):
         settings: The settings of the member.
         topics: The topics to subscribe to.
         commit_interval_ms: How often the member commits its positions.
+        pattern: A pattern of topics that this member matches, instead of ``topics``.
     """
+
+    #: True if the member fetches the topics before it subscribes.
+    must_know_topics = False
 
     def __init__(
         self,
@@ -71,10 +79,13 @@ class ProductMember(ABC):
         settings: MemberSettings,
         topics: frozenset[str],
         commit_interval_ms: int,
+        pattern: TopicPattern | None = None,
     ) -> None:
         self._core = core
         self._settings = settings
-        self._topics = topics
+        self._topics = topics  # with a pattern, those that are known to match
+        self._pattern = pattern
+        self._is_starting = False  # the topics are fetched before the first subscription
         self._commit_interval_ms = commit_interval_ms
         self._serial = 0  # of the coordinator lookup in progress
         self._is_found = False
@@ -88,6 +99,7 @@ class ProductMember(ABC):
         self._starting: Partitions = frozenset()  # their offsets are being fetched
         self._known: Partitions = frozenset()  # owned since it read them
         self._is_left = False
+        self._waits_to_leave = False  # until the rebalance in progress ends
 
     @property
     def owned(self) -> Partitions:
@@ -111,10 +123,17 @@ class ProductMember(ABC):
         result = Outcome(event.at_ms)
         at_ms = event.at_ms
         match event:
+            case machine.Started() if self._pattern is not None or self.must_know_topics:
+                self._is_starting = True
+                result.act(machine.FetchMetadata())
             case machine.Started():
-                self._run(result, events.SubscriptionChanged(at_ms=at_ms, topics=self._topics))
-                self._run(result, events.Polled(at_ms=at_ms, is_in_poll=True))
-                result.arm_timer(_COMMIT_TIMER, self._commit_interval_ms)
+                self._subscribe(result)
+            case machine.MetadataFetched(topics=topics) if self._is_starting:
+                self._match_topics(topics)
+                self._is_starting = False
+                self._subscribe(result)
+            case machine.PartitionCountsChanged() if self._is_starting:
+                pass
             case machine.Connected():
                 self._on_connected(result)
             case machine.Disconnected():
@@ -124,16 +143,54 @@ class ProductMember(ABC):
             case machine.MetadataFetched(topics=topics):
                 self._on_metadata(result, topics)
             case machine.PartitionCountsChanged(topics=topics):
+                if self._match_topics(topics):
+                    changed = self._subscription(at_ms)
+                    self._run(result, msgspec.structs.replace(changed, is_by_pattern=True))
                 self._on_metadata_refreshed(result, topics)
             case machine.PositionsTaken(positions=positions):
                 self._commit(result, positions)
             case machine.LeaveRequested():
-                self._run(result, events.LeaveRequested(at_ms=at_ms, reason="closed"))
+                self._is_starting = False
+                self._waits_to_leave = True
+                result.arm_timer(_LEAVE_TIMER, 2 * self._settings.heartbeat_interval_ms)
             case machine.TimerFired(key=key):
                 self._on_timer(result, key)
             case _:
                 raise AssertionError(f"unexpected event {event}")
+        if self._waits_to_leave and (not self._reading or self._core.commit_identity is not None):
+            self._leave(result)
         return result
+
+    # Subscription
+
+    def _subscribe(self, result: Outcome) -> None:
+        self._run(result, self._subscription(result.at_ms))
+        self._run(result, events.Polled(at_ms=result.at_ms, is_in_poll=True))
+        result.arm_timer(_COMMIT_TIMER, self._commit_interval_ms)
+
+    def _subscription(self, at_ms: int) -> events.SubscriptionChanged:
+        """Return the event with the current subscription."""
+        return events.SubscriptionChanged(at_ms=at_ms, topics=self._topics)
+
+    def _match_topics(self, counts: Mapping[str, int]) -> bool:
+        """Match the pattern with the existing topics; return True if other topics match now."""
+        if self._pattern is None:
+            return False
+        matching = frozenset(filter(self._pattern.matches, counts))
+        has_changed, self._topics = matching != self._topics, matching
+        return has_changed
+
+    def _leave(self, result: Outcome) -> None:
+        """Leave the group, and commit if that is possible now.
+
+        A cooperative member reads while it joins, but no commit succeeds then. As the consumer
+        does, it waits for the end of the rebalance before it leaves, for two heartbeats at most.
+        """
+        self._waits_to_leave = False
+        result.cancel_timer(_LEAVE_TIMER)
+        self._run(result, events.LeaveRequested(at_ms=result.at_ms, reason="closed"))
+
+    # State machine
 
     def _run(self, result: Outcome, event: events.Event) -> None:
         """Run the state machine, and perform its actions."""
@@ -334,6 +391,9 @@ class ProductMember(ABC):
         if key == _REQUEST_TIMER:
             result.act(machine.Disconnect())
             self._on_disconnected(result)
+            return
+        if key == _LEAVE_TIMER:
+            self._leave(result)
             return
         if key != _COMMIT_TIMER:
             timer: Any = key

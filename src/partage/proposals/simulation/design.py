@@ -9,15 +9,38 @@ from typing import ClassVar
 import msgspec
 
 from partage.proposals.machine import Action, CoordinatorMachine, Event, MemberMachine
+from partage.proposals.topic_pattern import TopicPattern
 from partage.wire.types import Message
 
 
 class MemberTemplate(msgspec.Struct, frozen=True, kw_only=True):
-    """A member to start. ``metadata_bytes`` is the size of the user data in its metadata."""
+    """A member to start.
+
+    Attributes:
+        name: The name of its process.
+        topics: The topics to subscribe to; empty with a pattern.
+        pattern: A pattern of topics to subscribe to, see `TopicPattern`; empty without one.
+        metadata_bytes: The size of the user data in its metadata.
+    """
 
     name: str
     topics: frozenset[str]
+    pattern: str = ""
     metadata_bytes: int = 0
+
+    @property
+    def topic_pattern(self) -> TopicPattern | None:
+        """The pattern; None without one.
+
+        Raises:
+            ValueError: The pattern is invalid.
+        """
+        return TopicPattern(self.pattern) if self.pattern else None
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Return True if the member subscribes to a topic."""
+        pattern = self.topic_pattern
+        return topic in self.topics if pattern is None else pattern.matches(topic)
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

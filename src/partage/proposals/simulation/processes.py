@@ -261,6 +261,11 @@ class DesignMemberProcess(Process):
         return bool(getattr(self.machine, "fetches_from_coordinator", False))
 
     @property
+    def reading(self) -> frozenset[TopicPartition]:
+        """The partitions that the member reads."""
+        return frozenset(self._reading)
+
+    @property
     def is_reading(self) -> bool:
         """True if the member reads a partition."""
         return bool(self._reading)

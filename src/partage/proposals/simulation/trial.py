@@ -14,6 +14,12 @@ from partage.proposals.simulation.world import DesignWorld, WorldOptions
 
 _TOPICS: Final = {"t": 7, "u": 3}
 _SUBSCRIPTIONS: Final = (frozenset({"t"}), frozenset({"t", "u"}), frozenset({"u"}))
+#: The patterns of members, and the one that matches all topics.
+_PATTERNS: Final = ("t.*", "u|v.*", "[tuv].*")
+_EVERY_TOPIC: Final = "[tuv].*"
+_NEW_TOPICS_MAX: Final = 4
+#: A topic that is created when all faults are over.
+_LAST_TOPIC: Final = "t9"
 _STEPS_MAX: Final = 12
 _GAP_MAX_MS: Final = 20_000
 _DURATIONS_MS: Final = (1_000, 20_000, 100_000)
@@ -36,6 +42,7 @@ RULES: Final = (
 )
 
 _SWITCH: Final = "rebalancing off"
+_NEW_TOPIC: Final = "new topic"
 #: The faults of every world, by name.
 _COMMON_FAULTS: Final = (
     "join",
@@ -52,22 +59,21 @@ _COMMON_FAULTS: Final = (
 #: - "coordinator expiry": its lease, or its session in ZooKeeper, has ended. It may not act, but
 #:   its connections stay open until it notices. Another one takes over meanwhile.
 #: - "lost connection": the messages under way are lost, and both sides notice it.
+#: - "new topic": the name of a new topic matches some patterns. Only worlds in which members
+#:   subscribe by patterns have it.
 #: - "rebalancing off": an operator switches the rebalancing of the group off for a time. Only
 #:   worlds of designs with such a switch have it.
-FAULTS: Final = (
-    *_COMMON_FAULTS,
-    "coordinator pause",
-    "coordinator expiry",
-    "lost connection",
-    _SWITCH,
-)
-#: Only every fourth world has all faults, and another one has the switch. The other seeds give the
-#: same steps as before these faults were added.
+_RARE_FAULTS: Final = ("coordinator pause", "coordinator expiry", "lost connection")
+FAULTS: Final = (*_COMMON_FAULTS, *_RARE_FAULTS, _NEW_TOPIC, _SWITCH)
+#: Only every fourth world has the rare faults, and another one has the switch. Every seventh world
+#: has patterns. The other seeds give the same steps as before these faults were added.
 _RARE_EVERY: Final = 4
 _ALL_FAULTS_AT: Final = 1
 _SWITCH_AT: Final = 0
+_PATTERNS_EVERY: Final = 7
+_PATTERNS_AT: Final = 4
 #: A group handles these without reading a record twice.
-_HARMLESS: Final = frozenset({"join", "leave", "new partition", _SWITCH})
+_HARMLESS: Final = frozenset({"join", "leave", "new partition", _NEW_TOPIC, _SWITCH})
 
 
 class TrialStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +83,8 @@ class TrialStep(msgspec.Struct, frozen=True, kw_only=True):
         at_ms: When it happens, counted from the start of the world.
         kind: One of `FAULTS`.
         member: The member that it concerns, or the one that joins.
-        topics: The topics of a member that joins, or the topic that gets a partition.
+        topics: The topics of a member that joins, the topic that gets a partition, or a new topic.
+        pattern: The pattern of a member that joins, instead of topics.
         for_ms: How long a pause, a cut or a switch lasts, or until an expired coordinator notices
             it.
         is_silent: True if a crash closes no connection.
@@ -87,11 +94,18 @@ class TrialStep(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     member: str = ""
     topics: tuple[str, ...] = ()
+    pattern: str = ""
     for_ms: int = 0
     is_silent: bool = False
 
     def __str__(self) -> str:
-        words = [f"{self.at_ms / 1000:.3f}", self.kind, self.member, " ".join(self.topics)]
+        words = [
+            f"{self.at_ms / 1000:.3f}",
+            self.kind,
+            self.member,
+            " ".join(self.topics),
+            self.pattern,
+        ]
         if self.for_ms:
             words.append(f"for {self.for_ms / 1000:g} s")
         if self.is_silent:
@@ -102,9 +116,10 @@ class TrialStep(msgspec.Struct, frozen=True, kw_only=True):
 class FaultVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one world; ``rule`` is None if no rule was broken.
 
-    ``faults`` are the kinds of the faults that were taken, in order. ``steps`` also has the first
-    members. ``broken`` has the descriptions of the first violation of each broken rule, also of
-    rules that the design breaks by construction.
+    ``faults`` are the kinds of the faults that were taken, in order, and of the topic that is
+    created at the end of worlds with patterns. ``steps`` also has the first members. ``broken`` has
+    the descriptions of the first violation of each broken rule, also of rules that the design
+    breaks by construction.
     """
 
     seed: int
@@ -121,7 +136,8 @@ class FaultTrial:
     The rules are those of `Readers`, and these:
 
     - "convergence": after all faults, the group becomes stable and stays so, and its members commit
-      at intervals.
+      at intervals. They read no topics to which they do not subscribe. If they subscribe by
+      patterns, a new topic that matches gets a reader.
     - "duplicates": members that join, leave or get new partitions cause no record to be read twice.
     - "shutdown": when all members leave, everything that was read is committed, and the coordinator
       has no members and no timers for them.
@@ -147,6 +163,9 @@ class FaultTrial:
         self._rng = Random(f"trial {seed}")
         self._seed = seed
         self._has_mixed_subscriptions = has_mixed_subscriptions
+        self._has_patterns = seed % _PATTERNS_EVERY == _PATTERNS_AT or any(
+            step.pattern for step in steps or ()
+        )
         self._reports_findings = reports_findings
         self._given = steps
         self._taken: list[TrialStep] = []
@@ -159,6 +178,7 @@ class FaultTrial:
         )
         self.world = DesignWorld(design(), options, seed)
         self._begin_ms = self.world.clock.now_ms
+        self._has_last_topic = False
         self._first = 0  # steps that are not counted as faults
 
     def run(self) -> FaultVerdict:
@@ -173,6 +193,8 @@ class FaultTrial:
         except AssertionError as error:
             rule, description = "invariant", str(error)
         faults = tuple(step.kind for step in self._taken[self._first :])
+        if self._has_last_topic:
+            faults = (*faults, _NEW_TOPIC)
         broken = {} if rule is None else {rule: description}
         for each in self.world.broken_rules:
             broken.setdefault(each.rule, each.description)
@@ -207,9 +229,11 @@ class FaultTrial:
         self._first = len(self._taken)
         kinds: tuple[str, ...] = _COMMON_FAULTS
         if self._seed % _RARE_EVERY == _ALL_FAULTS_AT:
-            kinds = FAULTS[:-1]
+            kinds = (*_COMMON_FAULTS, *_RARE_FAULTS)
         elif self._seed % _RARE_EVERY == _SWITCH_AT and self.world.design.can_switch_rebalancing:
             kinds = (*_COMMON_FAULTS, _SWITCH)
+        if self._has_patterns:
+            kinds = (*kinds, _NEW_TOPIC)
         for _ in range(rng.randint(1, _STEPS_MAX)):
             self.world.run(rng.randrange(_GAP_MAX_MS))
             step = self._draw(rng.choice(kinds))
@@ -225,9 +249,12 @@ class FaultTrial:
         """Draw the details of a step; None if it is not possible now."""
         rng, at_ms = self._rng, self.world.clock.now_ms - self._begin_ms
         if kind == "join":
+            name = f"m{sum(step.kind == 'join' for step in self._taken) + 1}"
+            if self._has_patterns and (not self._has_mixed_subscriptions or rng.random() < 0.5):
+                pattern = rng.choice(_PATTERNS) if self._has_mixed_subscriptions else _EVERY_TOPIC
+                return TrialStep(at_ms=at_ms, kind=kind, member=name, pattern=pattern)
             choices = _SUBSCRIPTIONS if self._has_mixed_subscriptions else _SUBSCRIPTIONS[1:2]
             topics = tuple(sorted(rng.choice(choices)))
-            name = f"m{sum(step.kind == 'join' for step in self._taken) + 1}"
             return TrialStep(at_ms=at_ms, kind=kind, member=name, topics=topics)
         if kind.startswith("coordinator"):
             if self.world.coordinator is None:
@@ -236,6 +263,11 @@ class FaultTrial:
             return TrialStep(at_ms=at_ms, kind=kind, for_ms=for_ms)
         if kind == _SWITCH:
             return TrialStep(at_ms=at_ms, kind=kind, for_ms=rng.choice(_DURATIONS_MS))
+        if kind == _NEW_TOPIC:
+            number = sum(step.kind == kind for step in self._taken) + 1
+            if number > _NEW_TOPICS_MAX:
+                return None
+            return TrialStep(at_ms=at_ms, kind=kind, topics=(f"{rng.choice('tuv')}{number}",))
         if kind == "new partition":
             return TrialStep(at_ms=at_ms, kind=kind, topics=(rng.choice(list(_TOPICS)),))
         live = self.world.live_members
@@ -254,7 +286,7 @@ class FaultTrial:
         found = [each for each in world.live_members if each.name == step.member]
         match step.kind:
             case "join":
-                self._start(step.member, frozenset(step.topics))
+                self._start(step.member, frozenset(step.topics), step.pattern)
             case "coordinator crash":
                 world.crash_coordinator()
             case "coordinator expiry":
@@ -264,7 +296,7 @@ class FaultTrial:
                     world.coordinator.pause(step.for_ms)
             case "rebalancing off":
                 world.switch_rebalancing_off(step.for_ms)
-            case "new partition":
+            case "new partition" | "new topic":
                 world.add_partitions(step.topics[0], 1)
             case _:
                 for member in found:
@@ -283,8 +315,8 @@ class FaultTrial:
             case "lost connection":
                 member.lose_connection()
 
-    def _start(self, name: str, topics: frozenset[str]) -> None:
-        self.world.start_member(MemberTemplate(name=name, topics=topics))
+    def _start(self, name: str, topics: frozenset[str], pattern: str = "") -> None:
+        self.world.start_member(MemberTemplate(name=name, topics=topics, pattern=pattern))
 
     # The end
 
@@ -295,10 +327,22 @@ class FaultTrial:
         # Messages that were sent during a cut arrive at its end.
         ends_ms = [step.at_ms + step.for_ms for step in self._taken]
         world.run(max(0, self._begin_ms + max(ends_ms, default=0) - world.clock.now_ms))
-        self._start("last", _SUBSCRIPTIONS[1])
-        if not world.run_until_settled(_HEAL_MS):
+        if self._has_patterns:
+            self._start("last", frozenset(), _EVERY_TOPIC)
+        else:
+            self._start("last", _SUBSCRIPTIONS[1])
+        is_settled = world.run_until_settled(_HEAL_MS)
+        if is_settled and self._has_patterns:
+            self._has_last_topic = True
+            world.add_partitions(_LAST_TOPIC, 1)
+            is_settled = world.run_until_settled(_HEAL_MS)
+        if not is_settled:
             unread = ", ".join(map(str, world.readers.unread))
             return "convergence", f"the group is not stable; partitions without a reader: {unread}"
+        for member in world.live_members:
+            for partition in member.reading:
+                if not member.template.is_subscribed(partition.topic):
+                    return "convergence", f"{member.name} reads {partition}, but does not subscribe"
         kinds = {step.kind for step in self._taken}
         duplicates = world.readers.stats.duplicates
         if kinds <= _HARMLESS and duplicates:

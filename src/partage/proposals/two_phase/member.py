@@ -14,6 +14,7 @@ from partage.member.settings import MemberSettings
 from partage.member.states import MemberState
 from partage.proposals import machine
 from partage.proposals.product.member import Outcome, ProductMember
+from partage.proposals.topic_pattern import TopicPattern
 
 
 class TwoPhaseMember(ProductMember):
@@ -24,6 +25,7 @@ class TwoPhaseMember(ProductMember):
         topics: The topics to subscribe to.
         assignors: The assignors, the preferred one first.
         commit_interval_ms: How often the member commits its positions.
+        pattern: A pattern of topics that this member matches, instead of ``topics``.
     """
 
     #: The state machine of the member and its partitions.
@@ -35,10 +37,11 @@ class TwoPhaseMember(ProductMember):
         topics: frozenset[str],
         assignors: Sequence[Assignor],
         commit_interval_ms: int,
+        pattern: TopicPattern | None = None,
     ) -> None:
         self._protocol = ConsumerProtocol(assignors)
         core = self.core_class(settings, self._protocol.rebalance_protocol)
-        super().__init__(core, settings, topics, commit_interval_ms)
+        super().__init__(core, settings, topics, commit_interval_ms, pattern)
         self._core: Ownership = core
         self._compute: outcome.ComputeAssignment | None = None
         self._leader_topics: dict[str, int] = {}  # as of the last assignment by this member

@@ -16,8 +16,8 @@ from partage.assignors import RoundRobin
 from partage.assignors.base import Assignor
 from partage.member import events, outcome
 from partage.member.settings import MemberSettings
-from partage.proposals import machine
 from partage.proposals.product.member import Outcome
+from partage.proposals.topic_pattern import TopicPattern
 from partage.proposals.two_phase.member import TwoPhaseMember
 
 _DECODER = msgspec.msgpack.Decoder(dict[str, int])
@@ -64,32 +64,27 @@ def largest_counts(reports: Iterable[Mapping[str, int]]) -> dict[str, int]:
 class ReportingMember(TwoPhaseMember):
     """Reports its partition counts, and uses the largest ones as the leader."""
 
+    must_know_topics = True
+
     def __init__(
         self,
         settings: MemberSettings,
         topics: frozenset[str],
         assignors: Sequence[Assignor],
         commit_interval_ms: int,
+        pattern: TopicPattern | None = None,
     ) -> None:
-        super().__init__(settings, topics, assignors, commit_interval_ms)
+        super().__init__(settings, topics, assignors, commit_interval_ms, pattern)
         reporting = assignors[0]
         assert isinstance(reporting, CountReportingAssignor)
         self._reporting = reporting
-        self._is_starting = False
 
-    def handle(self, event: machine.Event) -> Outcome:
-        """Handle an event and return its effects. A member joins with its partition counts."""
-        match event:
-            case machine.Started():
-                self._is_starting = True
-                result = Outcome(event.at_ms)
-                result.act(machine.FetchMetadata())
-                return result
-            case machine.MetadataFetched(topics=topics) if self._is_starting:
-                self._is_starting = False
-                self._replace_counts(topics)
-                return super().handle(machine.Started(at_ms=event.at_ms))
-        return super().handle(event)
+    def _match_topics(self, counts: Mapping[str, int]) -> bool:
+        """Match the pattern, and report the counts in the join that follows."""
+        has_changed = super()._match_topics(counts)
+        if has_changed or self._is_starting:
+            self._replace_counts(counts)
+        return has_changed
 
     def _on_metadata_refreshed(self, result: Outcome, counts: dict[str, int]) -> None:
         """Report other counts in a new join."""
@@ -101,7 +96,7 @@ class ReportingMember(TwoPhaseMember):
                 ),
             )
 
-    def _replace_counts(self, counts: dict[str, int]) -> bool:
+    def _replace_counts(self, counts: Mapping[str, int]) -> bool:
         subscribed = {topic: counts[topic] for topic in self._topics if topic in counts}
         return self._reporting.replace_counts(subscribed)
 

@@ -6,7 +6,6 @@ from partage.store.batch_assembly import BatchSplitter
 from partage.store.shard_log import encode_records
 from partage.store.transaction_log import encode_transactions
 from partage.transactions.records import TransactionTombstone
-from partage.wire.records.encoder import SimpleRecord
 
 from .group_conversions import NOW_MS, Conversion, conversions, state_of, states
 
@@ -51,11 +50,11 @@ def test_records_of_a_transaction_event_are_in_one_batch() -> None:
 
 def test_event_that_exceeds_the_log_limit_is_split() -> None:
     splitter = BatchSplitter(batch_bytes=1, event_bytes_max=300)
-    records = [SimpleRecord(bytes([n]) * 50, bytes(50)) for n in range(5)]
+    records = [(bytes([n]) * 50, bytes(50)) for n in range(5)]
     batches = [
         batch
         for n, record in enumerate(records)
-        for batch in splitter.add(record, ends_event=n == 4)
+        for batch in splitter.add(*record, ends_event=n == 4)
     ]
     assert batches == [records[:2], records[2:4], records[4:]]
     assert splitter.finish() == []

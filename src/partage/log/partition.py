@@ -186,11 +186,11 @@ class PartitionLog:
             if from_client
             else self.producer_state.check_from_broker(headers)
         )
-        if isinstance(verdict, Refusal):
-            return verdict
         time_ms = at_ms if self.config.uses_log_append_time else NO_TIMESTAMP
         if isinstance(verdict, DuplicateBatch):
             return self._append_result(verdict.base_offset, verdict.last_offset, time_ms, [])
+        if verdict is not None:
+            return verdict
         writes = self._roll_if_due(batches, at_ms, time_ms)
         base_offset = self.end_offset
         stored = prepare_batches(
@@ -535,9 +535,13 @@ class PartitionLog:
     def _roll_if_due(
         self, batches: Sequence[ValidatedBatch], now_ms: int, time_ms: int
     ) -> list[Write]:
-        size = sum(batch.header.size for batch in batches)
-        records = sum(batch.header.record_count for batch in batches)
-        newest_ms = max(time_ms, *(batch.header.max_timestamp_ms for batch in batches))
+        size = records = 0
+        newest_ms = time_ms
+        for batch in batches:
+            header = batch.header
+            size += header.size
+            records += header.record_count
+            newest_ms = max(newest_ms, header.max_timestamp_ms)
         active, config = self._segments.active, self.config
         is_due = active.size and (
             active.age_ms(now_ms, newest_ms) > config.roll_ms

@@ -76,24 +76,26 @@ def validate_batches(
     ``are_records_checked`` it does not decompress: an earlier call has checked the records.
     """
     view, batches, at, record_count = memoryview(payload), list[ValidatedBatch](), 0, 0
-    while at < len(view):
+    end, has_records = len(view), False
+    while at < end:
         try:
             header = parse_header(view, at)
         except MalformedError as error:
             return Refusal(ErrorCode.INVALID_RECORD, str(error))
-        if header.size > len(view) - at:
+        size = header.size
+        if size > end - at:
             return Refusal(ErrorCode.CORRUPT_MESSAGE, f"the record batch at byte {at} is cut off")
-        content = view[at : at + header.size]
+        content = view[at : at + size]
         if refusal := _check(header, content, config, now_ms, from_client, are_records_checked):
             return _shifted(refusal, record_count)
         batches.append(ValidatedBatch(header, content))
-        at += header.size
+        at += size
         record_count += header.record_count
+        has_records = has_records or not header.is_control
     if not batches:
         return Refusal(ErrorCode.INVALID_RECORD, "the request has no record batch")
-    if any(not one.header.is_control for one in batches):  # a marker must always fit
-        return check_total_size(at, config) or batches
-    return batches
+    # a marker must always fit
+    return (check_total_size(at, config) if has_records else None) or batches
 
 
 def check_batch_size(size: int, config: LogConfig) -> Refusal | None:
@@ -197,10 +199,11 @@ def _has_keys(content: memoryview) -> bool:
 
 
 def _check_times(header: BatchHeader, config: LogConfig, now_ms: int) -> Refusal | None:
-    for time_ms in (header.base_timestamp_ms, header.max_timestamp_ms):
-        if fault := _time_fault(time_ms, config, now_ms):
-            return Refusal(ErrorCode.INVALID_TIMESTAMP, fault)
-    return None
+    first_ms, newest_ms = header.base_timestamp_ms, header.max_timestamp_ms
+    fault = _time_fault(first_ms, config, now_ms)
+    if fault is None and newest_ms != first_ms:
+        fault = _time_fault(newest_ms, config, now_ms)
+    return None if fault is None else Refusal(ErrorCode.INVALID_TIMESTAMP, fault)
 
 
 def _time_fault(time_ms: int, config: LogConfig, now_ms: int) -> str | None:

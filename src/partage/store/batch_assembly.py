@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
-from partage.wire.records.encoder import SimpleRecord
-
 RecordT = TypeVar("RecordT")
+#: The keys and values of the records of a batch.
+BatchContent = list[tuple[bytes, bytes | None]]
 
 #: Maximum bytes of the records of one event in a batch, below ``max.message.bytes``. Deletions of
 #: very many offsets exceed it, and each record of these has its effect alone. A group whose
@@ -45,20 +45,20 @@ class BatchSplitter:
     def __init__(self, batch_bytes: int, event_bytes_max: int = _EVENT_BYTES_MAX) -> None:
         self._batch_bytes = batch_bytes
         self._event_bytes_max = event_bytes_max
-        self._gathered: list[SimpleRecord] = []
+        self._gathered: BatchContent = []
         self._size = 0
 
-    def add(self, record: SimpleRecord, *, ends_event: bool) -> list[list[SimpleRecord]]:
+    def add(self, key: bytes, value: bytes | None, *, ends_event: bool) -> list[BatchContent]:
         """Add a record, and return the contents of the batches that end."""
-        size = len(record.key or b"") + len(record.value or b"") + _RECORD_OVERHEAD_BYTES
+        size = len(key) + len(value or b"") + _RECORD_OVERHEAD_BYTES
         ended = self.finish() if self._size + size > self._event_bytes_max else []
-        self._gathered.append(record)
+        self._gathered.append((key, value))
         self._size += size
         if ends_event and self._size >= self._batch_bytes:
             ended += self.finish()
         return ended
 
-    def finish(self) -> list[list[SimpleRecord]]:
+    def finish(self) -> list[BatchContent]:
         """Return the content of the last batch, if there is any."""
         if not self._gathered:
             return []

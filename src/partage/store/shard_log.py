@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 from typing import Final
 
 import msgspec
@@ -17,7 +16,7 @@ from partage.coordinator.records import (
 )
 from partage.coordinator.shard import Shard
 from partage.model.settings import GroupSettings
-from partage.store.batch_assembly import BatchSplitter, mark_event_ends
+from partage.store.batch_assembly import BatchContent, BatchSplitter, mark_event_ends
 from partage.store.embedded_protocol import KafkaEmbeddedProtocol
 from partage.store.log_merge import has_transactions
 from partage.store.record_formats import decode_record, encode_record
@@ -31,8 +30,7 @@ from partage.wire.records.batch import (
     whole_batches,
 )
 from partage.wire.records.decoder import decode_pairs
-from partage.wire.records.encoder import SimpleRecord as StoredRecord
-from partage.wire.records.encoder import encode_batch
+from partage.wire.records.encoder import encode_pairs
 from partage.wire.records.transaction_marker import decode_marker, encode_marker
 from partage.wire.types import Buffer
 
@@ -95,56 +93,63 @@ def encode_records(
             event.
     """
     batches: list[bytes] = []
-    marked = mark_event_ends(records, event_ends)
-    for producer, run in groupby(marked, lambda pair: _producer_of(pair[0])):
-        batches += _encode_run(run, producer, at_ms, batch_bytes)
+    splitter = BatchSplitter(batch_bytes)
+    producer = _NO_TRANSACTION  # of the gathered records
+    for record, ends_event in mark_event_ends(records, event_ends):
+        if (found := _producer_of(record)) != producer:
+            batches += _encode_contents(splitter.finish(), producer, at_ms)
+            producer = found
+        if isinstance(record, OffsetRecord):  # first, because it is the most frequent type
+            key, value = encode_record(record)
+        elif isinstance(record, TransactionMarker):
+            batches += _encode_contents(splitter.finish(), producer, at_ms)
+            batches.append(_encode_marker(record, at_ms))
+            continue
+        elif isinstance(record, EncodedRecord):
+            key, value = record.key, record.value
+        elif isinstance(record, TransactionalOffsetRecord):
+            key, value = encode_record(record.offset)
+        else:
+            key, value = encode_record(record)
+        if ended := splitter.add(key, value, ends_event=ends_event):
+            batches += _encode_contents(ended, producer, at_ms)
+    batches += _encode_contents(splitter.finish(), producer, at_ms)
     return batches
 
 
 def _producer_of(record: Record | EncodedRecord) -> tuple[int, int]:
     """Return producer id and epoch of the batch for a record."""
-    if isinstance(record, TransactionalOffsetRecord | TransactionMarker):
-        return record.producer_id, record.producer_epoch
-    return _NO_TRANSACTION
+    if isinstance(record, OffsetRecord) or not isinstance(
+        record, (TransactionalOffsetRecord, TransactionMarker)
+    ):
+        return _NO_TRANSACTION
+    return record.producer_id, record.producer_epoch
 
 
-def _encode_run(
-    records: Iterable[tuple[Record | EncodedRecord, bool]],
-    producer: tuple[int, int],
-    at_ms: int,
-    batch_bytes: int,
-) -> Iterator[bytes]:
-    splitter = BatchSplitter(batch_bytes)
+def _encode_contents(
+    contents: Iterable[BatchContent], producer: tuple[int, int], at_ms: int
+) -> list[bytes]:
+    producer_id, producer_epoch = producer
+    return [
+        encode_pairs(
+            content,
+            at_ms,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            is_transactional=producer != _NO_TRANSACTION,
+        )
+        for content in contents
+    ]
 
-    def encode(contents: Iterable[list[StoredRecord]]) -> Iterator[bytes]:
-        producer_id, epoch = producer
-        for content in contents:
-            yield encode_batch(
-                content,
-                producer_id=producer_id,
-                producer_epoch=epoch,
-                is_transactional=producer != _NO_TRANSACTION,
-            )
 
-    for record, ends_event in records:
-        if isinstance(record, TransactionMarker):
-            yield from encode(splitter.finish())
-            yield encode_marker(
-                *producer,
-                record.coordinator_epoch,
-                is_commit=record.is_commit,
-                timestamp_ms=at_ms,
-            )
-            continue
-        if isinstance(record, EncodedRecord):
-            key, value = record.key, record.value
-        else:
-            key, value = encode_record(
-                record.offset if isinstance(record, TransactionalOffsetRecord) else record
-            )
-        stored = StoredRecord(key, value, timestamp_ms=at_ms)
-        yield from encode(splitter.add(stored, ends_event=ends_event))
-    yield from encode(splitter.finish())
+def _encode_marker(record: TransactionMarker, at_ms: int) -> bytes:
+    return encode_marker(
+        record.producer_id,
+        record.producer_epoch,
+        record.coordinator_epoch,
+        is_commit=record.is_commit,
+        timestamp_ms=at_ms,
+    )
 
 
 def replay(blobs: Sequence[Buffer], settings: GroupSettings) -> Shard:

@@ -11,8 +11,7 @@ from partage.store.transaction_formats import decode_transaction, encode_transac
 from partage.transactions.records import TransactionLogRecord
 from partage.transactions.shard import TransactionShard
 from partage.wire.records.decoder import decode_pairs
-from partage.wire.records.encoder import SimpleRecord as StoredRecord
-from partage.wire.records.encoder import encode_batch
+from partage.wire.records.encoder import encode_pairs
 from partage.wire.types import Buffer
 
 TOPIC: Final = "__transaction_state"
@@ -43,13 +42,12 @@ def encode_transactions(
         event_ends: The number of records up to the end of each event; None if each record is an
             event.
     """
-    batches: list[bytes] = []
+    contents = []
     splitter = BatchSplitter(batch_bytes)
     for record, ends_event in mark_event_ends(records, event_ends):
-        stored = StoredRecord(*encode_transaction(record), timestamp_ms=at_ms)
-        batches += map(encode_batch, splitter.add(stored, ends_event=ends_event))
-    batches += map(encode_batch, splitter.finish())
-    return batches
+        contents += splitter.add(*encode_transaction(record), ends_event=ends_event)
+    contents += splitter.finish()
+    return [encode_pairs(content, at_ms) for content in contents]
 
 
 def replay_transactions(blobs: Sequence[Buffer], settings: TransactionSettings) -> TransactionShard:

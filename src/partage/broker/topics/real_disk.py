@@ -111,9 +111,12 @@ class RealDisk:
 
     def write(self, path: str, position: int, chunks: Sequence[Buffer]) -> None:
         """Write the chunks one after the other at ``position``; create the file if necessary."""
-        with self._opened(path, create=True) as fd:
+        file = self._acquire(path, create=True)
+        try:
             for start in range(0, len(chunks), _IOV_MAX):
-                position = _write_all(fd, chunks[start : start + _IOV_MAX], position)
+                position = _write_all(file.fd, chunks[start : start + _IOV_MAX], position)
+        finally:
+            self._release(file)
 
     def sync(self, *paths: str) -> None:
         """Return once the files survive a power loss.
@@ -131,8 +134,11 @@ class RealDisk:
 
     def _sync(self, paths: Sequence[str]) -> None:
         for path in paths:
-            with self._opened(path, create=False) as fd:
-                _sync_content(fd)
+            file = self._acquire(path, create=False)
+            try:
+                _sync_content(file.fd)
+            finally:
+                self._release(file)
 
     def truncate(self, path: str, length: int) -> None:
         """Truncate the file to ``length`` bytes."""
@@ -175,13 +181,13 @@ class RealDisk:
 
     @contextmanager
     def _opened(self, path: str, *, create: bool) -> Iterator[int]:
-        file = self._acquire(path, create)
+        file = self._acquire(path, create=create)
         try:
             yield file.fd
         finally:
             self._release(file)
 
-    def _acquire(self, path: str, create: bool) -> _OpenFile:
+    def _acquire(self, path: str, *, create: bool) -> _OpenFile:
         with self._lock:
             file = self._files.get(path)
             if file is None:

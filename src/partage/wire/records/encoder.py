@@ -151,7 +151,10 @@ def encode_pairs(
     *,
     base_offset: int = 0,
     compression: int = Compression.NONE,
+    producer_id: int = NO_PRODUCER,
+    producer_epoch: int = -1,
     leader_epoch: int = -1,
+    is_transactional: bool = False,
 ) -> bytes:
     """Encode one batch of keys and values that share a timestamp, in about half the time.
 
@@ -185,7 +188,14 @@ def encode_pairs(
         base_offset,
         leader_epoch,
         _FROM_CRC.pack(
-            compression, count - 1, timestamp_ms, timestamp_ms, NO_PRODUCER, -1, -1, count
+            compression | TRANSACTIONAL if is_transactional else compression,
+            count - 1,
+            timestamp_ms,
+            timestamp_ms,
+            producer_id,
+            producer_epoch,
+            -1,
+            count,
         ),
     )
 

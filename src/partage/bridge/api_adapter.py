@@ -70,7 +70,7 @@ class ApiAdapter(Generic[Req, Res]):
         """Return the bytes of the response, in the client's version."""
         version = call.version
         if self._encoded is None:
-            return self.api.encode_response(version, self.build_response(call))
+            return self.api.encode_response(version, self._to_response(call, call.replies))
         key = version, call.replies[0].error
         encoded = self._encoded.get(key)
         if encoded is None:

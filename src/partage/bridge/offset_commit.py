@@ -49,23 +49,24 @@ def existing_offsets(call: ApiCall[Any]) -> tuple[OffsetToCommit, ...]:
     """
     request = call.message
     has_partition = call.broker.has_partition
-    known = [
-        [has_partition(topic.name, p.partition_index) for p in topic.partitions]
-        for topic in request.topics
-    ]
-    call.prepared = known
-    return tuple(
-        OffsetToCommit(
-            topic=topic.name,
-            partition=p.partition_index,
-            offset=p.committed_offset,
-            leader_epoch=p.committed_leader_epoch,
-            metadata=p.committed_metadata or "",
-        )
-        for topic, there in zip(request.topics, known, strict=True)
-        for p, is_there in zip(topic.partitions, there, strict=True)
-        if is_there
-    )
+    offsets = []
+    known = call.prepared = []  # for each partition True if it exists, in the order of the request
+    for topic in request.topics:
+        name = topic.name
+        for p in topic.partitions:
+            is_there = has_partition(name, p.partition_index)
+            known.append(is_there)
+            if is_there:
+                offsets.append(
+                    OffsetToCommit(
+                        topic=name,
+                        partition=p.partition_index,
+                        offset=p.committed_offset,
+                        leader_epoch=p.committed_leader_epoch,
+                        metadata=p.committed_metadata or "",
+                    )
+                )
+    return tuple(offsets)
 
 
 def _retention_ms(asked_ms: int) -> int | None:
@@ -78,6 +79,7 @@ def to_response(
 ) -> OffsetCommitResponse:
     """Return an error for each partition, in the order of the request."""
     errors = iter(replies[0].errors if replies else ())
+    known = iter(call.prepared)
     missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     missing_topic = ErrorCode.UNKNOWN_TOPIC_ID if has_topic_ids(call) else missing
     return OffsetCommitResponse(
@@ -89,15 +91,15 @@ def to_response(
                     OffsetCommitPartitionResult(
                         partition_index=p.partition_index,
                         error_code=next(errors)
-                        if is_there
+                        if next(known)
                         else missing
                         if topic.name
                         else missing_topic,
                     )
-                    for p, is_there in zip(topic.partitions, there, strict=True)
+                    for p in topic.partitions
                 ],
             )
-            for topic, there in zip(call.message.topics, call.prepared, strict=True)
+            for topic in call.message.topics
         ]
     )
 

@@ -46,12 +46,13 @@ def to_response(
     error that they retry (KAFKA-7296). Only v6 has STALE_MEMBER_EPOCH (KIP-1319).
     """
     errors = iter(replies[0].errors if replies else ())
+    known = iter(call.prepared)
     shown = {ErrorCode.STALE_MEMBER_EPOCH: ErrorCode.ILLEGAL_GENERATION}
     if call.version < 2:
         shown[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
-    def result(index: int, *, is_there: bool) -> TxnOffsetCommitPartitionResult:
-        error = next(errors) if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    def result(index: int) -> TxnOffsetCommitPartitionResult:
+        error = next(errors) if next(known) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return TxnOffsetCommitPartitionResult(
             partition_index=index, error_code=shown.get(error, error)
         )
@@ -60,12 +61,9 @@ def to_response(
         topics=[
             TxnOffsetCommitTopicResult(
                 name=topic.name,
-                partitions=[
-                    result(p.partition_index, is_there=is_there)
-                    for p, is_there in zip(topic.partitions, there, strict=True)
-                ],
+                partitions=[result(p.partition_index) for p in topic.partitions],
             )
-            for topic, there in zip(call.message.topics, call.prepared, strict=True)
+            for topic in call.message.topics
         ]
     )
 

@@ -37,7 +37,7 @@ def commit(context: EventContext, group: Group | None, event: Commit) -> None:
     row = RequestCase.COMMIT_SIMPLE if _is_simple(group, event) else RequestCase.COMMIT_MEMBER
     if row is RequestCase.COMMIT_MEMBER and group is not None:
         found = _identify(group, event)
-        if isinstance(found, ErrorCode):
+        if not isinstance(found, Member):
             _reject(context, group, event, found)
             return
         member = found
@@ -124,7 +124,7 @@ def _is_simple(group: Group | None, event: Commit | TransactionalCommit) -> bool
 
 def _identify(group: Group, event: Commit | TransactionalCommit) -> Member | ErrorCode:
     member = group.validate_member(event.member_id, event.instance_id)
-    if isinstance(member, ErrorCode):
+    if not isinstance(member, Member):
         return member
     # A member whose Join was never answered is in no generation, whichever one it names. Kafka
     # accepts such a commit.
@@ -156,9 +156,11 @@ def _store(
     expire_ms = None
     if isinstance(event, Commit) and event.retention_ms is not None:
         expire_ms = context.at_ms + event.retention_ms
+    metadata_bytes_max = context.settings.offset_metadata_bytes_max
     for index, wanted in enumerate(event.offsets):
         error = ErrorCode.NONE if fencing is None else fencing[index]
-        error = error or _check_metadata(context, wanted)
+        if not error and len(wanted.metadata.encode()) > metadata_bytes_max:
+            error = ErrorCode.OFFSET_METADATA_TOO_LARGE
         errors.append(error)
         if error:
             continue
@@ -174,12 +176,6 @@ def _store(
                 )
             )
     context.reply(event.reply_to, CommitReply(errors=tuple(errors)))
-
-
-def _check_metadata(context: EventContext, wanted: OffsetToCommit) -> ErrorCode:
-    if len(wanted.metadata.encode()) > context.settings.offset_metadata_bytes_max:
-        return ErrorCode.OFFSET_METADATA_TOO_LARGE
-    return ErrorCode.NONE
 
 
 def _to_record(

@@ -24,7 +24,12 @@ class EventContext(TimerContext[TimerKey], Outcome):
     def __init__(
         self, at_ms: int, settings: GroupSettings, apply: Callable[[Record], None]
     ) -> None:
-        super().__init__()
+        # The attributes of `Outcome`: a call of its initializer takes as long as all of these.
+        self.records = []
+        self.timers = []
+        self.replies = []
+        self.group_events = []
+        self.actions = []
         self.at_ms = at_ms
         self.settings = settings
         self._apply = apply
@@ -41,7 +46,7 @@ class EventContext(TimerContext[TimerKey], Outcome):
     def restart_session(self, member: Member) -> None:
         """Restart the member's session timer, unless the member is parked."""
         if not member.is_parked:
-            self.arm_timer(member.session_timer, member.session_timeout_ms)
+            self.timers.append((member.session_timer, self.at_ms + member.session_timeout_ms))
 
     def emit(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from partage.coordinator.event_context import EventContext
 from partage.coordinator.events import Heartbeat
 from partage.coordinator.group import Group
+from partage.coordinator.member import Member
 from partage.coordinator.replies import HeartbeatReply
 from partage.coordinator.response_table import RESPONSE_ERRORS, RESPONSES, RequestCase, Response
 from partage.model.errors import ErrorCode
@@ -25,7 +26,7 @@ def heartbeat_error(error: ErrorCode) -> HeartbeatReply:
 def heartbeat(context: EventContext, group: Group, event: Heartbeat) -> None:
     """Handle a Heartbeat for an existing group."""
     member = group.validate_member(event.member_id, event.instance_id)
-    if isinstance(member, ErrorCode):
+    if not isinstance(member, Member):
         context.reply(event.reply_to, _REPLIES[member])
         return
     if event.generation != group.record.generation:

@@ -8,7 +8,7 @@ a group that does not exist. A Dead group was removed from its shard, so that co
 
 from __future__ import annotations
 
-from enum import Enum, StrEnum
+from enum import StrEnum
 
 from partage.coordinator.states import GroupState
 from partage.model.errors import ErrorCode
@@ -36,7 +36,7 @@ class RequestCase(StrEnum):
     DELETE_OFFSETS = "OffsetDelete"
 
 
-class Response(Enum):
+class Response(StrEnum):
     """A response; the value describes it in the generated documentation."""
 
     UNKNOWN_MEMBER = "UNKNOWN_MEMBER_ID"

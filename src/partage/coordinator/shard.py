@@ -229,7 +229,7 @@ class Shard:
         protocol. A group that awaited its sync continues to await it, and any
         Join aborts that sync.
         """
-        context = self._context(at_ms)
+        context = EventContext(at_ms, self.settings, self._apply)
         for group in self.groups.values():
             if isinstance(group, ConsumerGroup):
                 consumer_requests.resume(context, group, self.catalogue)
@@ -253,12 +253,9 @@ class Shard:
 
     def handle(self, event: Event) -> Outcome:
         """Handle an event. See `Outcome` for the duties of the caller."""
-        context = self._context(event.at_ms)
+        context = EventContext(event.at_ms, self.settings, self._apply)
         _HANDLERS[type(event)](self, context, event)
         return context
-
-    def _context(self, at_ms: int) -> EventContext:
-        return EventContext(at_ms, self.settings, self._apply)
 
     def _join(self, context: EventContext, event: Join) -> None:
         error = validate_request(context, event)
@@ -311,15 +308,12 @@ class Shard:
             )
 
     def _heartbeat(self, context: EventContext, event: Heartbeat) -> None:
-        group = self._with_members(event.group_id)
-        if group is not None:
+        group = self.groups.get(event.group_id)
+        # the group with the empty id can only hold offsets
+        if isinstance(group, Group) and event.group_id:
             heartbeat(context, group, event)
-            return
-        consumer_group = self.groups.get(event.group_id)
-        if isinstance(consumer_group, ConsumerGroup):
-            classic_members.heartbeat_of_classic_member(
-                context, consumer_group, self.catalogue, event
-            )
+        elif isinstance(group, ConsumerGroup):
+            classic_members.heartbeat_of_classic_member(context, group, self.catalogue, event)
         else:
             context.reply(
                 event.reply_to, heartbeat_error(_missing(event.group_id, RequestCase.HEARTBEAT))
@@ -340,19 +334,21 @@ class Shard:
 
     def _commit(self, context: EventContext, event: Commit) -> None:
         group = self.groups.get(event.group_id)
-        if isinstance(group, ConsumerGroup):
+        if group is None or isinstance(group, Group):
+            commit(context, group, event)
+        else:
+            assert isinstance(group, ConsumerGroup)
             fencing = consumer_offsets.commit_errors(group, self.catalogue, event)
             commit_fenced(context, group, event, fencing)
-        else:
-            commit(context, self.classic_group(event.group_id), event)
 
     def _commit_in_transaction(self, context: EventContext, event: TransactionalCommit) -> None:
         group = self.groups.get(event.group_id)
-        if isinstance(group, ConsumerGroup):
+        if group is None or isinstance(group, Group):
+            commit_in_transaction(context, group, event)
+        else:
+            assert isinstance(group, ConsumerGroup)
             fencing = consumer_offsets.commit_errors(group, self.catalogue, event)
             commit_fenced(context, group, event, fencing)
-        else:
-            commit_in_transaction(context, self.classic_group(event.group_id), event)
 
     def _complete_transaction(self, context: EventContext, event: CompleteTransaction) -> None:
         context.write(

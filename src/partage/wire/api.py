@@ -52,6 +52,7 @@ class Api(Generic[Req, Res]):
             for version in range(self.version_max + 1)
         ]
         self._request_decoders: dict[int, codec.Decoder] = {}
+        self._response_encoders: dict[int, codec.Encoder] = {}
 
     def __repr__(self) -> str:
         return f"{self.name}({self.key}) v{self.version_min}-{self.version_max}"
@@ -102,7 +103,11 @@ class Api(Generic[Req, Res]):
 
     def encode_response(self, version: int, message: Res) -> list[Buffer]:
         """Encode a response body as buffers to send one after the other."""
-        return codec.encoder(self.response, version, self.is_flexible(version))(message)
+        encode = self._response_encoders.get(version)
+        if encode is None:
+            encode = codec.encoder(self.response, version, self.is_flexible(version))
+            self._response_encoders[version] = encode
+        return encode(message)
 
 
 API_VERSIONS_KEY = 18

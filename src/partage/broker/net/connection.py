@@ -150,7 +150,7 @@ class Connection(asyncio.BufferedProtocol):
                 break
             self._backlog.append(bytes(data[start : start + size]))
             pos = start + size
-        self._partial_frame = bytes(data[pos:])
+        self._partial_frame = bytes(data[pos:]) if pos < end else b""
 
     def _on_memory_granted(self) -> None:
         """Continue a large request that waited for memory; the client was not idle in that time."""

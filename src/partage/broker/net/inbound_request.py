@@ -55,7 +55,12 @@ class InboundRequest(ApiCall[Any]):
         at_ms: int,
         repeated: RepeatedRequest | None = None,
     ) -> None:
-        super().__init__(version, message, client_id, connection.client_host, at_ms)
+        # The attributes of `ApiCall`: a call of its initializer takes as long as all of these.
+        self.version = version
+        self.message = message
+        self.client_id = client_id
+        self.client_host = connection.client_host
+        self.at_ms = at_ms
         self.connection = connection
         self.api = api
         self.correlation_id = correlation_id
@@ -67,11 +72,11 @@ class InboundRequest(ApiCall[Any]):
         """Return the events of the request; a repeated one has a single event."""
         repeated = self.repeated
         if repeated is None or self.fresh_id:
-            return super()._convert()
+            return self.adapter.to_events(self)
         event = repeated.event(self.at_ms, self)
         if event is not None:
             return [event]
-        (event,) = super()._convert()
+        (event,) = self.adapter.to_events(self)
         repeated.keep_event(event)
         return [event]
 

@@ -14,7 +14,7 @@ from partage.proposals.join_group.coordinator import JoinGroupCoordinator
 from partage.proposals.join_group.frames import CoordinatorFrames, MemberFrames, ProtocolVersions
 from partage.proposals.join_group.member import DesignMember
 from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
-from partage.proposals.machine import Connection
+from partage.proposals.machine import ConnectionId
 from partage.proposals.multi_assignor import messages as multi
 from partage.proposals.multi_assignor.coordinator import MultiAssignorCoordinator
 from partage.proposals.multi_assignor.member import MultiAssignorMember, MultiAssignorOptions
@@ -31,7 +31,7 @@ from partage.wire.primitives import MalformedError
 from partage.wire.types import Message
 
 _PARTITIONS: Final = 3
-_QUIET: Final = Connection(1)
+_QUIET: Final = ConnectionId(1)
 _SETTINGS: Final = CoordinatorSettings(initial_rebalance_delay_ms=0)
 _TOPICS: Final = {"t": _PARTITIONS}
 
@@ -39,7 +39,7 @@ _TOPICS: Final = {"t": _PARTITIONS}
 class _Side:
     """A member with its connection. ``requests`` are the requests that it has sent."""
 
-    def __init__(self, design: _Group, connection: Connection, group_id: str) -> None:
+    def __init__(self, design: _Group, connection: ConnectionId, group_id: str) -> None:
         self.connection = connection
         self.frames = MemberFrames(design.versions)
         self.at_coordinator = CoordinatorFrames(design.versions)
@@ -102,7 +102,7 @@ class _Group:
         return MultiAssignorMember(settings, topics, options)
 
     def deliver(
-        self, connection: Connection, message: Message
+        self, connection: ConnectionId, message: Message
     ) -> machine.CoordinatorOutcome[Any, Any]:
         """Hand a message to the coordinator."""
         self._draw += 1
@@ -120,15 +120,15 @@ class JoinGroupFrames:
         quiet = _Side(group, _QUIET, "quiet")
         quiet.run(machine.Started(at_ms=0))
         assert len(quiet.machine.owned) == _PARTITIONS
-        noisy = _Side(group, Connection(2), "noisy")
+        noisy = _Side(group, ConnectionId(2), "noisy")
         noisy.run(machine.Started(at_ms=0))
-        outcomes = [self._try(rng, group, noisy, Connection(3 + n)) for n in range(WAYS)]
+        outcomes = [self._try(rng, group, noisy, ConnectionId(3 + n)) for n in range(WAYS)]
         quiet.run(machine.TimerFired(at_ms=0, key="heartbeat"))
         assert quiet.machine.is_stable
         assert len(quiet.machine.owned) == _PARTITIONS
         return outcomes
 
-    def _try(self, rng: Random, group: _Group, noisy: _Side, connection: Connection) -> str:
+    def _try(self, rng: Random, group: _Group, noisy: _Side, connection: ConnectionId) -> str:
         if rng.random() < 0.4:
             return _respond(rng, group, noisy)
         frames = CoordinatorFrames(group.versions)

@@ -28,13 +28,13 @@ from partage.proposals.broker_side.messages import (
     ThreadOwnership,
 )
 from partage.proposals.broker_side.settings import PushCoordinatorSettings
-from partage.proposals.machine import Connection
+from partage.proposals.machine import ConnectionId
 from partage.wire.primitives import MalformedError
 from partage.wire.types import Message
 
 _PARTITIONS = 3
-_QUIET = Connection(1)
-_NOISY = Connection(2)
+_QUIET = ConnectionId(1)
+_NOISY = ConnectionId(2)
 
 
 class PushFrames:
@@ -65,7 +65,7 @@ class PushFrames:
 
 
 def _deliver(
-    coordinator: PushCoordinator, connection: Connection, message: Message
+    coordinator: PushCoordinator, connection: ConnectionId, message: Message
 ) -> machine.CoordinatorOutcome:
     event = machine.MessageReceived(at_ms=0, connection=connection, message=message, draw=0)
     outcome = coordinator.handle(event)

@@ -58,7 +58,7 @@ _NOTHING: Final[frozenset[LoggedPartition]] = frozenset()
 
 
 class _Process:
-    """What is known about one process."""
+    """The known state of one process."""
 
     def __init__(self) -> None:
         self.member_id = ""

@@ -148,6 +148,12 @@ CONSUMER_MEMBER_MUTANTS: Final = (
         "        pass\n",
     ),
     _mutant(
+        "a heartbeat that its member has given up changes the assignment",
+        "partage.coordinator.consumer_group.heartbeat",
+        "        has_subscription_changed |= group.outdate_parked(member.id)\n",
+        "        assert group.members\n",
+    ),
+    _mutant(
         "a heartbeat is sent after half of the interval",
         f"{_M}.member",
         "sent.sent_ms + interval_ms)",

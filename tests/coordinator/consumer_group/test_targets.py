@@ -140,12 +140,13 @@ def test_repeated_join_during_the_computation_keeps_one_owner_per_partition() ->
     again = harness.join("B", "t")
     assert again.assignment == parts(t=(3, 4, 5))
     harness.complete(action, {"A": parts(t=range(6)), "B": {}})
-    assert harness.replies[waiting].assignment == {}
+    assert harness.replies[waiting].assignment == parts(t=(3, 4, 5))
+    assert harness.beat("B").assignment == {}
     assert harness.group.members["B"].must_revoke
     assert harness.beat("A").assignment is None
 
 
-def test_repeated_heartbeat_outdates_the_report_of_one_that_waits() -> None:
+def test_repeated_heartbeat_outdates_one_that_waits() -> None:
     """The repeated heartbeat shows partitions that the first one does not report as owned."""
     harness = waiting_harness()
     harness.has_full_targets = False
@@ -156,8 +157,40 @@ def test_repeated_heartbeat_outdates_the_report_of_one_that_waits() -> None:
     again = harness.ask("B", 2, **joining("t", "u"))
     assert again.assignment == parts(t=range(6))
     harness.complete(action, {"B": {}})
-    assert harness.replies[waiting].assignment == {}
+    assert harness.replies[waiting].assignment == parts(t=range(6))
+    assert harness.beat("B").assignment == {}
     assert harness.group.members["B"].must_revoke
+
+
+def test_member_that_reconnects_learns_what_it_must_give_up() -> None:
+    """Nobody reads the response to the heartbeat that waits: its connection is lost."""
+    harness = waiting_harness(topics={"t": topic("t", 2), "u": topic("u", 2)})
+    harness.send("A", 0, **joining("t"))
+    harness.complete(first := only_action(harness), spread(first))
+    lost = harness.send("A", 2, subscribed_topics=["u"])
+    action = only_action(harness)
+    again = harness.ask("A", 2, **joining("u") | {"owned": parts(t=(0, 1))})
+    assert again.assignment == {}
+    harness.complete(action, spread(action))
+    assert harness.replies[lost].member_epoch == 2
+    told = harness.beat("A", owned={})
+    assert (told.member_epoch, told.assignment) == (3, parts(u=(0, 1)))
+
+
+def test_target_that_takes_partitions_away_is_told_after_a_reconnection() -> None:
+    harness = waiting_harness()
+    harness.has_full_targets = False
+    harness.send("A", 0, **joining("t"))
+    harness.complete(first := only_action(harness), spread(first))
+    lost = harness.send("A", 2, subscribed_topics=["t", "u"])
+    action = only_action(harness)
+    again = harness.ask("A", 2, **joining("t", "u") | {"owned": parts(t=range(6))})
+    assert again.assignment == parts(t=range(6))
+    harness.complete(action, {"A": parts(t=(0,))})
+    assert harness.replies[lost].assignment is None
+    assert not harness.group.members["A"].must_revoke
+    assert harness.beat("A").assignment == parts(t=(0,))
+    assert harness.group.members["A"].must_revoke
 
 
 def test_heartbeat_without_news_keeps_the_report_of_one_that_waits() -> None:

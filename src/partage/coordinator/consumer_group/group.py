@@ -49,7 +49,11 @@ Subscription = tuple[tuple[str, ...], str | None]
 
 
 class ParkedHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
-    """A heartbeat or a JoinGroup that waits for the target assignment that it caused."""
+    """A heartbeat or a JoinGroup that waits for the target assignment that it caused.
+
+    ``is_outdated`` is True after a later request of the member with all fields: the member has
+    given up this one, and reads no response to it.
+    """
 
     member_id: str
     ticket: Ticket
@@ -57,6 +61,7 @@ class ParkedHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
     is_full: bool
     is_join_group: bool = False
     has_subscription_changed: bool
+    is_outdated: bool = False
     assignment: MemberAssignmentRecord  # of the member when it sent the request
 
 
@@ -400,6 +405,28 @@ class ConsumerGroup(GroupBase):
         return computation is not None and any(
             parked.member_id == member_id for parked in computation.parked
         )
+
+    def outdate_parked(self, member_id: str) -> bool:
+        """Mark the waiting requests of a member as outdated: it has sent all fields again.
+
+        Only the responses to later requests may show it a changed assignment. Otherwise the member
+        would never learn which partitions it must give up.
+
+        Returns:
+            True if one of them changed the subscription of the member.
+        """
+        computation = self.computation
+        if computation is None:
+            return False
+        outdated = [parked for parked in computation.parked if parked.member_id == member_id]
+        if outdated:
+            computation.parked = [
+                msgspec.structs.replace(parked, is_outdated=True)
+                if parked.member_id == member_id
+                else parked
+                for parked in computation.parked
+            ]
+        return any(parked.has_subscription_changed for parked in outdated)
 
     def drop_parked_reports(self, member_id: str) -> None:
         """Ignore which partitions the waiting heartbeats of a member report as owned.

@@ -440,18 +440,24 @@ def _finish(
         context.arm_timer(
             member.session_timer, session_timeout_ms(context, group, catalogue, member)
         )
+    if parked.is_outdated:
+        _answer_outdated(context, group, catalogue, parked)
+        return
+    has_subscription_changed = parked.has_subscription_changed
+    if parked.is_full:
+        has_subscription_changed |= group.outdate_parked(member.id)
     before = member.assignment
     # a later heartbeat may have got partitions that this one does not report
     owned = parked.owned if before is parked.assignment else None
     after: MemberAssignmentRecord | None = before
-    if parked.has_subscription_changed or not member.is_reconciled(group.assignment_epoch):
+    if has_subscription_changed or not member.is_reconciled(group.assignment_epoch):
         after = reconcile(
             before,
             target_epoch=group.assignment_epoch,
             target=group.target_of(member, catalogue),
             owned=owned,
             holder=group.holder,
-            has_subscription_changed=parked.has_subscription_changed,
+            has_subscription_changed=has_subscription_changed,
         )
     if after is None:
         reply = heartbeat_error(
@@ -482,6 +488,27 @@ def _finish(
             member_epoch=after.member_epoch,
             heartbeat_interval_ms=catalogue.heartbeat_interval_ms(group.id, settings),
             assignment=to_partition_set(after.assigned) if must_tell else None,
+        ),
+    )
+
+
+def _answer_outdated(
+    context: EventContext, group: ConsumerGroup, catalogue: Catalogue, parked: ParkedHeartbeat
+) -> None:
+    """Answer a request that its member has given up, with the state that the member knows."""
+    member = group.members[parked.member_id]
+    if parked.is_join_group:
+        context.reply(parked.ticket, join_reply(member))
+        return
+    context.reply(
+        parked.ticket,
+        ConsumerGroupHeartbeatReply(
+            member_id=member.id,
+            member_epoch=member.epoch,
+            heartbeat_interval_ms=catalogue.heartbeat_interval_ms(
+                group.id, context.settings.consumer
+            ),
+            assignment=to_partition_set(member.assignment.assigned) if parked.is_full else None,
         ),
     )
 

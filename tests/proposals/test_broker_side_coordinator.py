@@ -292,7 +292,7 @@ def test_failure_at_the_first_late_ping_leads_to_two_readers() -> None:
     [
         ("broker-side", 195, (0, 1, 2, 3, 5), "one reader"),
         ("broker-side-closing", 51, (3,), "duplicates"),
-        ("broker-side-closing", 11, (0, 1), "shutdown"),
+        ("broker-side-closing", 66, (0, 3), "shutdown"),
     ],
 )
 def test_smallest_world_of_a_finding_breaks_its_rule(

@@ -70,14 +70,14 @@ class BrokerProcess:
         """
         if self._listen == _ANY_PORT:
             self._listen = self._reserve_address()
-        command = [sys.executable, "-m", "partage.broker", "--listen", self._listen]
-        command += ["--data-dir", str(self.data_dir), "--sync", self._sync]
-        for name, value in self._overrides.items():
-            command += ["--override", f"{name}={value}"]
         self.data_dir.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("a") as log:
             self._process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, text=True, env=os.environ.copy()
+                self._command(),
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=os.environ.copy(),
             )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
@@ -92,6 +92,14 @@ class BrokerProcess:
             )
         self._listen = line.strip()
         return self
+
+    def _command(self) -> list[str]:
+        """Return the command that starts the broker."""
+        command = [sys.executable, "-m", "partage.broker", "--listen", self._listen]
+        command += ["--data-dir", str(self.data_dir), "--sync", self._sync]
+        for name, value in self._overrides.items():
+            command += ["--override", f"{name}={value}"]
+        return command
 
     def _reserve_address(self) -> str:
         """Return the address for the broker, with a reserved port if the system can reserve one.

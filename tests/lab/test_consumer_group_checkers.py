@@ -318,6 +318,18 @@ def test_partition_of_removed_member_may_be_owned_again(built: GroupBuilder) -> 
     built.owns("b", 0, 1)
 
 
+def test_removed_member_that_joins_again_has_no_partition(built: GroupBuilder) -> None:
+    """It reports the partitions that it had, which another member has since."""
+    built.at_ms += SESSION_MS
+    built.append(history.MemberExpired, group_id="k", member_id="a", reason=SESSION_EXPIRED_REASON)
+    built.append_records(*removal("a"), group_record(3), target_epoch(3))
+    built.join("b", 4, 0)
+    built.append_records(member_record("a"), group_record(5), target("b", 0, 1))
+    built.append_records(assignment("a", 4, {}))
+    added = (target_epoch(5), assignment("b", 5, {0: 4, 1: 5}, previous=4))
+    built.heartbeat("b", 4, 5, assigned=(0, 1), records=added)
+
+
 @pytest.mark.parametrize("epoch", [4, 2])
 def test_group_epoch_must_grow_by_one(built: GroupBuilder, epoch: int) -> None:
     with expect("consumer-epochs"):

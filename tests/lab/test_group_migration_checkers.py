@@ -26,8 +26,14 @@ from partage.coordinator.records import GroupRecord, GroupTombstone
 from partage.lab import history
 from partage.lab.checkers import attach_checkers
 from partage.lab.history import History, RuleViolationError
+from partage.model.errors import ErrorCode
 from partage.model.settings import ConsumerGroupSettings, GroupSettings, MigrationPolicy
 from partage.model.topic_partition import TopicPartition
+from partage.wire.apis.consumer_group_heartbeat import (
+    CONSUMER_GROUP_HEARTBEAT,
+    ConsumerGroupHeartbeatRequest,
+)
+from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
 from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupProtocol, JoinGroupRequest
 from partage.wire.apis.leave_group import LEAVE_GROUP, LeaveGroupMember, LeaveGroupRequest
 from partage.wire.apis.sync_group import (
@@ -269,3 +275,73 @@ def test_classic_member_that_delivers_a_partition_of_another_is_rejected() -> No
     delivered = {"process": "c", "group_id": "k", "partition": TopicPartition("t", 1)}
     with pytest.raises(RuleViolationError, match="which a has"):
         builder.append(history.RecordsDelivered, **delivered, records=((0, b"0"),))
+
+
+HEARTBEAT_RULE = "consumer-fence"
+
+
+def beats(builder: MigrationBuilder, generation: int, code: int, name: str = "c") -> None:
+    """Append a Heartbeat of a member, and the response."""
+    request = HeartbeatRequest(group_id="k", generation_id=generation, member_id=name)
+    asked = builder.receive_request(HEARTBEAT, request)
+    builder.send_response(asked, HeartbeatResponse(error_code=code))
+
+
+@pytest.mark.parametrize(
+    ("name", "generation", "code"),
+    [
+        ("c", 2, ErrorCode.NONE),
+        ("c", 2, ErrorCode.REBALANCE_IN_PROGRESS),
+        ("c", 1, ErrorCode.ILLEGAL_GENERATION),
+        ("c", 1, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("a", 1, ErrorCode.NONE),
+    ],
+)
+def test_wrong_result_of_a_classic_heartbeat_is_rejected(
+    name: str, generation: int, code: int
+) -> None:
+    builder = upgraded()
+    beats(builder, 1, ErrorCode.NONE)
+    beats(builder, 1, ErrorCode.NONE)
+    beats(builder, 2, ErrorCode.ILLEGAL_GENERATION)
+    beats(builder, 1, ErrorCode.UNKNOWN_MEMBER_ID, "x")
+    assert_rejected(HEARTBEAT_RULE, "HeartbeatRequest", beats, builder, generation, code, name)
+
+
+def test_classic_member_must_learn_of_a_new_target() -> None:
+    builder = upgraded()
+    builder.append_records(
+        ConsumerGroupRecord(group_id="k", epoch=2),
+        TargetAssignmentRecord(group_id="k", assignment_epoch=2),
+    )
+    beats(builder, 1, ErrorCode.REBALANCE_IN_PROGRESS)
+    assert_rejected(HEARTBEAT_RULE, "got NONE", beats, builder, 1, ErrorCode.NONE)
+
+
+def test_classic_member_must_learn_that_its_partitions_are_free() -> None:
+    builder = MigrationBuilder()
+    builder.start_classic(0)
+    builder.upgrade(0)
+    _, taken, held = stored("a", 1, (1,), is_classic=False)
+    builder.append_records(taken, held)
+    _, target, assignment = stored("c", 1, (0, 1), is_classic=True)
+    state = ReconciliationState.UNRELEASED_PARTITIONS
+    waiting = msgspec.structs.replace(assignment, assigned={T: {0: 1}}, state=state)
+    builder.append_records(msgspec.structs.replace(taken, partitions={}), target, waiting)
+    beats(builder, 1, ErrorCode.NONE)
+    report = ConsumerGroupHeartbeatRequest(
+        group_id="k", member_id="a", member_epoch=1, topic_partitions=[]
+    )
+    builder.receive_request(CONSUMER_GROUP_HEARTBEAT, report, client="a")
+    builder.append_records(msgspec.structs.replace(held, assigned={}))
+    beats(builder, 1, ErrorCode.REBALANCE_IN_PROGRESS)
+    assert_rejected(HEARTBEAT_RULE, "got NONE", beats, builder, 1, ErrorCode.NONE)
+
+
+def test_sync_of_a_classic_member_behind_the_target_is_rejected() -> None:
+    builder = upgraded()
+    builder.append_records(
+        ConsumerGroupRecord(group_id="k", epoch=2),
+        TargetAssignmentRecord(group_id="k", assignment_epoch=2),
+    )
+    assert_rejected(HEARTBEAT_RULE, "SyncGroupRequest", builder.syncs, 1, 0, 1)

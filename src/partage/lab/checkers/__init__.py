@@ -16,6 +16,7 @@ from partage.lab.checkers import (
     callbacks,
     commits,
     completions,
+    consumer_classic_members,
     consumer_commits,
     consumer_deliveries,
     consumer_epochs,
@@ -96,6 +97,7 @@ CONSUMER_GROUP_CHECKERS: Final = (
     group_migrations.GroupMigrationsChecker,
     consumer_requests.ConsumerRequestsChecker,
     consumer_members.ConsumerMembersChecker,
+    consumer_classic_members.ConsumerClassicMembersChecker,
 )
 
 

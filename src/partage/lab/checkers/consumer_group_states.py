@@ -30,6 +30,7 @@ from partage.lab.history import (
 from partage.lab.names import CONSUMER_GROUP
 from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from partage.wire.apis.heartbeat import HeartbeatRequest
 from partage.wire.apis.join_group import JoinGroupRequest
 from partage.wire.apis.offset_commit import OffsetCommitRequest
 from partage.wire.apis.sync_group import SyncGroupRequest
@@ -110,7 +111,12 @@ class ConsumerGroupStates:
         message: Any = entry.message
         if isinstance(message, JoinGroupRequest) and message.group_id == CONSUMER_GROUP:
             self.has_classic_members = True
-        kinds = ConsumerGroupHeartbeatRequest | OffsetCommitRequest | SyncGroupRequest
+        kinds = (
+            ConsumerGroupHeartbeatRequest
+            | OffsetCommitRequest
+            | SyncGroupRequest
+            | HeartbeatRequest
+        )
         if isinstance(message, kinds):
             self._marks[entry.serial] = len(self.durable)
 

@@ -28,6 +28,7 @@ from partage.lab.checkers.consumer_group_states import ConsumerGroupStates
 from partage.lab.history import (
     ConsumerTopicsChanged,
     History,
+    MemberExpired,
     MemberOwnershipChanged,
     OwnershipChanged,
     RequestReceived,
@@ -78,6 +79,7 @@ class ConsumerOwnershipChecker:
         history.subscribe(RequestReceived, self._on_classic_request)
         history.subscribe(ResponseSent, self._on_sync_response)
         history.subscribe(MemberOwnershipChanged, self._on_owned)
+        history.subscribe(MemberExpired, self._on_expired)
         history.subscribe(OwnershipChanged, self._on_classic_owned)
 
     def _on_topics(self, entry: ConsumerTopicsChanged) -> None:
@@ -200,6 +202,11 @@ class ConsumerOwnershipChecker:
                 partitions=tuple(sorted(self._states.to_ids(entry.partitions))),
             )
         )
+
+    def _on_expired(self, entry: MemberExpired) -> None:
+        """Forget what a removed member has: it may join again under its id, and report it."""
+        if entry.group_id == CONSUMER_GROUP:
+            self._granted.pop(entry.member_id, None)
 
     def _check_granted(self, name: str, shown: _Partitions) -> None:
         members = self._states.durable[-1].stored_members()

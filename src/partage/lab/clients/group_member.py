@@ -46,6 +46,8 @@ from partage.wire.apis.offset_commit import (
 VERSIONS: Final = {OFFSET_COMMIT.key: 9, CONSUMER_GROUP_HEARTBEAT.key: 1}
 _REFUSED_BACK_OFF_MS: Final = 1_000
 _COMMIT_BACK_OFF_MS: Final = 100
+#: After this time without a response the coordinator probably waits for a target.
+_LONG_WAIT_MS: Final = 100
 #: The errors after which the user starts the process again.
 _REFUSALS: Final = frozenset(
     {
@@ -96,6 +98,12 @@ class HeartbeatMember(MemberShell):
         self.slow_until_ms = 0
         #: The user does not poll before this time.
         self.no_poll_until_ms = 0
+        #: How long the first response after a reconnection is late. The member reconnects when the
+        #: next callback becomes due. None without this fault.
+        self.reconnects_at_callback_ms: int | None = None
+        #: True if the member reconnects when a heartbeat has waited for its response for a while.
+        self.reconnects_when_waiting = False
+        self._late_answer_ms = 0  # how late the response to the next heartbeat is
         self._is_leaving = False
         self._late_poll: SimFuture[None] | None = None
         self._tasks = SimTaskSet()
@@ -191,10 +199,15 @@ class HeartbeatMember(MemberShell):
             case SendConsumerHeartbeat():
                 self._record_heartbeat(action)
                 self._send(action)
+                self._disturb(action)
             case ResolveTopicIds():
                 self.call_later(self.rng.choice((0, 5, 300)), lambda: self._resolve(action))
             case outcome.CallListener():
                 self.pending_callback = action
+                if self.reconnects_at_callback_ms is not None and action.partitions:
+                    self._late_answer_ms = self.reconnects_at_callback_ms
+                    self.reconnects_at_callback_ms = None
+                    self.call_later(0, self.reconnect)
             case outcome.ReportProblem(problem=problem, reason=reason):
                 self.world.record_incident(f"{self.name}: {problem}", reason)
             case outcome.ReportFatalError(error=error, reason=reason):
@@ -386,9 +399,25 @@ class HeartbeatMember(MemberShell):
             self._disconnect()
             self.handle(events.CoordinatorLost(at_ms=self.world.now_ms, serial=serial))
 
+    def _disturb(self, action: SendConsumerHeartbeat) -> None:
+        """Let the response be late, or lose the connection while the heartbeat waits for it."""
+        if self._late_answer_ms:
+            self.world.network.cut(self.name, "down", self._late_answer_ms)
+            self._late_answer_ms = 0
+
+        def reconnect() -> None:
+            sent = self.core.in_flight
+            if self.reconnects_when_waiting and sent is not None and sent.serial == action.serial:
+                self.reconnects_when_waiting = False
+                self.reconnect()
+
+        if self.reconnects_when_waiting:
+            self.call_later(_LONG_WAIT_MS, reconnect)
+
     def heal(self) -> None:
         """End all faults of the process."""
-        self.slow_until_ms = self.no_poll_until_ms = 0
+        self.slow_until_ms = self.no_poll_until_ms = self._late_answer_ms = 0
+        self.reconnects_at_callback_ms, self.reconnects_when_waiting = None, False
         self.resume()
         if self._late_poll is not None:
             self._late_poll.set_result(None)
@@ -450,16 +479,16 @@ class HeartbeatMember(MemberShell):
         )
 
     async def _run_listener(self, due: outcome.CallListener) -> None:
-        """Run a callback. Partitions to give up are processed and committed first."""
+        """Run a callback, which takes time. Partitions to give up are committed first."""
         options = self.world.options
         is_lost = self.core.has_lost_partitions or self.core.is_release_lost
-        if due.callback is outcome.ListenerCallback.REVOKED:
+        if due.callback is not outcome.ListenerCallback.LOST and due.partitions:
             await self._sleep(
                 options.consumer_rebalance_timeout_ms + 1_000
                 if self.world.now_ms < self.slow_until_ms
-                else self.rng.choice((0, 5, 300))
+                else self.rng.choice((0, 5, 300, 700))
             )
-            if not is_lost:
+            if due.callback is outcome.ListenerCallback.REVOKED and not is_lost:
                 await self._commit(due.partitions, options.consumer_rebalance_timeout_ms // 4)
         self.handle(events.CallbackCompleted(at_ms=self.world.now_ms, serial=due.serial))
 

@@ -22,9 +22,11 @@ from partage.wire.apis.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
 )
 from partage.wire.apis.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
+from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest
 from partage.wire.apis.leave_group import LEAVE_GROUP, LeaveGroupMember, LeaveGroupRequest
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
 from partage.wire.apis.offset_fetch import OFFSET_FETCH, OffsetFetchGroup, OffsetFetchRequest
+from partage.wire.apis.sync_group import SYNC_GROUP, SyncGroupRequest
 
 _TIMEOUT_MS: Final = 20_000
 
@@ -109,6 +111,25 @@ class RogueMember:
             server_assignor=assignor,
         )
         return self._send(CONSUMER_GROUP_HEARTBEAT, changed)
+
+    def send_classic(self, member_id: str, generation: int) -> bool:
+        """Send a Heartbeat or a SyncGroup with a wrong generation or id of a classic member."""
+        rng = self._rng
+        generation += rng.choice((-2, -1, 1))
+        if rng.random() < 0.2:
+            member_id = "nobody"
+        if rng.random() < 0.7:
+            heartbeat = HeartbeatRequest(
+                group_id=CONSUMER_GROUP, generation_id=generation, member_id=member_id
+            )
+            return self._send(HEARTBEAT, heartbeat)
+        sync = SyncGroupRequest(
+            group_id=CONSUMER_GROUP,
+            generation_id=generation,
+            member_id=member_id,
+            assignments=[],
+        )
+        return self._send(SYNC_GROUP, sync)
 
     def commit(self) -> bool:
         """Commit with the identity of a member, and with its epoch or another one."""

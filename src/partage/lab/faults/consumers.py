@@ -7,7 +7,7 @@ from random import Random
 from typing import Final
 
 from partage.lab import history
-from partage.lab.clients.group_member import HeartbeatMember
+from partage.lab.clients.group_member import HeartbeatMember, SimSubscription
 from partage.lab.clients.rogue_member import RogueMember
 from partage.lab.consumer_topics import TOPIC_NAMES
 from partage.lab.names import CONSUMER_GROUP
@@ -21,6 +21,13 @@ _PARTITIONS_MAX: Final = 6
 def _pick(world: World, rng: Random) -> HeartbeatMember | None:
     members = world.live_consumer_members
     return rng.choice(members) if members else None
+
+
+def _other_selection(world: World, rng: Random) -> SimSubscription:
+    """Return another subscription, often one without a regular expression."""
+    if rng.random() < 0.5:
+        return SimSubscription(tuple(sorted(world.draw_topics(rng))))
+    return world.draw_selection(rng)
 
 
 def consumer_joins(world: World, rng: Random) -> bool:
@@ -38,7 +45,10 @@ def consumer_crashes(world: World, rng: Random) -> bool:
 
 
 def consumer_restarts(world: World, rng: Random) -> bool:
-    """Restart a process; its member id is new. A static member may leave for a while first."""
+    """Restart a process; its member id is new. A static member may leave for a while first.
+
+    The new process may have another subscription.
+    """
     member = _pick(world, rng)
     if member is None:
         return False
@@ -48,9 +58,10 @@ def consumer_restarts(world: World, rng: Random) -> bool:
         member.leave()
     else:
         member.crash(silently=rng.random() < 0.5)
+    selection = member.selection if rng.random() < 0.6 else _other_selection(world, rng)
     world.clock.call_later(
         rng.choice((100, 1_000, 4_000)),
-        lambda: world.add_consumer_member(member.instance_id, member.selection),
+        lambda: world.add_consumer_member(member.instance_id, selection),
     )
     return True
 
@@ -111,6 +122,42 @@ def consumer_subscribes_to_others(world: World, rng: Random) -> bool:
     if member is not None:
         member.subscribe(world.draw_selection(rng))
     return member is not None
+
+
+def consumer_changes_its_mind(world: World, rng: Random) -> bool:
+    """Change the subscription twice; the connection is lost between, maybe before a response."""
+    member = _pick(world, rng)
+    if member is None:
+        return False
+    member.subscribe(world.draw_selection(rng))
+    selection = world.draw_selection(rng)
+
+    def change() -> None:
+        if not world.is_healed:
+            member.reconnect()
+            member.subscribe(selection)
+
+    member.call_later(rng.choice((0, 2, 20, 200)), change)
+    return True
+
+
+def consumer_reconnects_during_a_callback(world: World, rng: Random) -> bool:
+    """Lose the connection when a callback becomes due; the next response is late."""
+    member = _pick(world, rng)
+    if member is not None:
+        member.reconnects_at_callback_ms = rng.choice((400, 1_500, 4_000))
+    return member is not None
+
+
+def consumer_reconnects_while_it_waits(world: World, rng: Random) -> bool:
+    """Lose the connection while the coordinator delays a response. It delays some for a target."""
+    member = _pick(world, rng)
+    if member is None:
+        return False
+    member.reconnects_when_waiting = True
+    if rng.random() < 0.5:
+        server_assignors_hang(world, rng)
+    return True
 
 
 def consumer_prefers_another_assignor(world: World, rng: Random) -> bool:
@@ -220,4 +267,7 @@ FAULTS: Final[tuple[Callable[[World, Random], bool], ...]] = (
     _rogue("describes", "describe"),
     _rogue("deletes_the_group", "delete_group"),
     _rogue("reads_offsets", "fetch_offsets"),
+    consumer_changes_its_mind,
+    consumer_reconnects_during_a_callback,
+    consumer_reconnects_while_it_waits,
 )

@@ -14,7 +14,9 @@ from partage.coordinator.consumer_group.records import ConsumerGroupTombstone
 from partage.coordinator.records import GroupTombstone
 from partage.lab.clients.classic_member import ClassicMember
 from partage.lab.clients.group_member import HeartbeatMember, SimSubscription
+from partage.lab.clients.rogue_member import RogueMember
 from partage.lab.consumer_liveness import selected_names
+from partage.lab.faults.consumers import server_assignors_hang
 from partage.lab.history import CrashPoint
 from partage.lab.names import CONSUMER_GROUP
 from partage.lab.options import IN_FLIGHT_MAX_MS
@@ -146,6 +148,42 @@ def classic_consumer_rejoins(world: World, rng: Random) -> bool:
     return member is not None
 
 
+def leader_assigns_slowly(world: World, rng: Random) -> bool:
+    """Let members wait for their leader, while a member with the consumer protocol joins."""
+    members = world.live_classic_members
+    if not members:
+        return False
+    for member in members:
+        member.assignor_runner.is_hung = True
+        world.clock.call_later(rng.choice((1_500, 4_000)), member.release_assignor)
+    rng.choice(members).request_rejoin()
+    if len(world.live_group_members) < _MEMBERS_MAX:
+        world.clock.call_later(rng.choice((200, 800, 1_400)), world.add_consumer_member)
+    return True
+
+
+def consumers_leave_during_a_computation(world: World, rng: Random) -> bool:
+    """Let all members with the consumer protocol stop while requests wait for a target."""
+    members = world.live_consumer_members
+    classic = _pick(world, rng)
+    if not members or classic is None:
+        return False
+    server_assignors_hang(world, rng)
+    classic.subscribe(world.draw_topics(rng))
+    for member in members:
+        world.clock.call_later(rng.choice((100, 400)), member.leave)
+    return True
+
+
+def rogue_classic_heartbeats(world: World, rng: Random) -> bool:
+    """Send a Heartbeat or SyncGroup with another generation or id of a classic member."""
+    member = _pick(world, rng)
+    if member is None:
+        return False
+    membership = member.core.membership
+    return RogueMember(world, rng).send_classic(membership.member_id, membership.generation)
+
+
 def member_is_upgraded(world: World, rng: Random) -> bool:
     member = _pick(world, rng)
     if member is not None:
@@ -232,4 +270,7 @@ FAULTS: Final[tuple[Callable[[World, Random], bool], ...]] = (
     group_is_upgraded,
     group_is_downgraded,
     *map(_arm, CRASH_POINTS),
+    leader_assigns_slowly,
+    consumers_leave_during_a_computation,
+    rogue_classic_heartbeats,
 )

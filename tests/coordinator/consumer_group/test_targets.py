@@ -163,7 +163,7 @@ def test_repeated_heartbeat_outdates_one_that_waits() -> None:
 
 
 def test_member_that_reconnects_learns_what_it_must_give_up() -> None:
-    """Nobody reads the response to the heartbeat that waits: its connection is lost."""
+    """The connection of the heartbeat that waits is lost, so its response is not read."""
     harness = waiting_harness(topics={"t": topic("t", 2), "u": topic("u", 2)})
     harness.send("A", 0, **joining("t"))
     harness.complete(first := only_action(harness), spread(first))

@@ -651,6 +651,15 @@ def test_rejected_completion_of_a_former_coordinator_breaks_no_rule() -> None:
     built.complete(2, durable=False)
 
 
+def test_expired_transactional_id_is_given_to_an_old_producer() -> None:
+    built = TransactionHistory()
+    built.init(epoch=0)
+    built.init(epoch=1)
+    built.init(epoch=2)
+    built.append(history.TransactionalIdExpired, transactional_id="tx0")
+    built.init(epoch=3, asked_epoch=1)
+
+
 def test_batch_may_be_refused_after_the_end_of_its_transaction() -> None:
     built = TransactionHistory()
     built.init(epoch=0)

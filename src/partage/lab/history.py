@@ -303,6 +303,12 @@ class BatchAppended(HistoryEntry, frozen=True, gc=False, kw_only=True):
     values: tuple[bytes, ...]
 
 
+class TransactionalIdExpired(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """The removal of an unused transactional id was handed to the log."""
+
+    transactional_id: str
+
+
 class LogOpened(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """A log of that topic was opened; batches from ``end_offset`` on were lost."""
 

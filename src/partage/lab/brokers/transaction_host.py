@@ -247,6 +247,12 @@ class SimTransactionHost:
                 self._known[record.transactional_id] = record
                 if before is not None:
                     check_change(before, record)
+            else:
+                self._world.append_history(
+                    history.TransactionalIdExpired(
+                        at_ms=self._world.now_ms, transactional_id=record.transactional_id
+                    )
+                )
 
     # Markers
 

@@ -5,7 +5,8 @@
 - After the response to an EndTxn v5, which has a new epoch, none with the older epoch begins a
   transaction (KIP-890).
 - An InitProducerId with an id and an epoch is accepted only if they are the newest ones, or if it
-  repeats the request that got the newest ones (KIP-360).
+  repeats the request that got the newest ones (KIP-360). After the transactional id has expired,
+  any are accepted, for a new producer id.
 - No client gets the last epoch of a producer id, with which only the coordinator can fence it.
 - A producer is fenced only if another InitProducerId or EndTxn v5 was received since it got its
   epoch, or if its transaction may have timed out.
@@ -24,6 +25,7 @@ from partage.lab.history import (
     RequestReceived,
     ResponseSent,
     RuleViolationError,
+    TransactionalIdExpired,
 )
 from partage.lab.offset_log import PendingOffset
 from partage.model.errors import ErrorCode
@@ -72,7 +74,11 @@ class ProducerFenceChecker:
         history.subscribe(RequestReceived, self._on_request)
         history.subscribe(ResponseSent, self._on_response)
         history.subscribe(BatchAppended, self._on_batch)
+        history.subscribe(TransactionalIdExpired, self._on_expired)
         ledger.on_appended(self._on_records)
+
+    def _on_expired(self, entry: TransactionalIdExpired) -> None:
+        self._newest.pop(entry.transactional_id, None)
 
     def _on_request(self, entry: RequestReceived) -> None:
         if isinstance(entry.message, _TRANSACTIONAL) and _transactional_id(entry.message):

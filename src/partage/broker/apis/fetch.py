@@ -107,7 +107,7 @@ class FetchHandler:
             return
         for partition in self._partitions():
             partition.add_listener(self, only_stable=self._only_stable)
-        self._timer = self._loop.call_later(self._request.max_wait_ms / 1000, self._end_wait)
+        self._timer = self._loop.call_later(self._request.max_wait_ms / 1000, self.end_wait)
         self._inbound.connection.on_lost = self._stop_waiting
 
     def _session_error(self) -> ErrorCode:
@@ -152,9 +152,10 @@ class FetchHandler:
         """End the wait if all partitions together have enough bytes, or if a partition failed."""
         self._missing_bytes -= byte_count
         if self._missing_bytes <= 0 or not byte_count:
-            self._end_wait()
+            self.end_wait()
 
-    def _end_wait(self) -> None:
+    def end_wait(self) -> None:
+        """Send what is available now, which may be nothing."""
         self._inbound.connection.on_lost = None
         self._stop_waiting()
         self._send(self._locate_all())

@@ -18,19 +18,20 @@ import contextvars
 import gc
 import heapq
 import itertools
+import math
 import socket
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from random import Random
-from typing import Any, Final, TypeVar, TypeVarTuple, cast
+from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple, cast
 
 from greenlet import greenlet  # type: ignore[import-untyped]  # it has no stubs
 
 from partage.testing.world.client_loop import WorldClientLoop
 from partage.testing.world.errors import NotSimulatedError, StalledWorldError
 from partage.testing.world.network import WorldNetwork
-from partage.testing.world.process import current_process
+from partage.testing.world.process import WorldProcess, current_process
 from partage.testing.world.virtual_loop import VirtualLoop
 
 T = TypeVar("T")
@@ -148,7 +149,7 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
         self._now_s = _START_S
         self._rng = rng
         self._turns = 0  # since the last advance of the time
-        self._turn_count = 0
+        self._turns_to_collection = _TURNS_PER_COLLECTION
         self.serials = itertools.count(1)  # of timers, and of tasks and futures that are hashed
         self.cancelled_timer_count = 0  # of those that are still scheduled
         self._timers: list[tuple[float, int, _WorldTimerHandle]] = []  # a heap
@@ -166,74 +167,98 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
         """The virtual time since the start of the world, in seconds."""
         return self._now_s - _START_S
 
-    def _advance(self) -> None:
-        """Advance to the next timer, or by the duration of a turn.
+    def _run_once(self) -> None:
+        """Run turns until the loop is stopped; asyncio's base class calls it."""
+        self._run_turns(single=False)
+
+    def run_turn(self) -> None:
+        """Run one turn while a callback of this loop waits for the result of another task."""
+        current = asyncio.current_task(self)
+        if current is not None:
+            asyncio.tasks._leave_task(self, current)
+        try:
+            self._run_turns(single=True)
+        finally:
+            if current is not None:
+                asyncio.tasks._enter_task(self, current)
+
+    def _run_turns(self, *, single: bool) -> None:
+        """Run a turn, or turns until the loop is stopped. It is written for speed.
+
+        The time advances to the next timer, or by the duration of a turn: a repeated timer of 0 s
+        makes progress, too.
 
         Raises:
             StalledWorldError: no timer exists, so all tasks would wait for ever; or callbacks
                 repeat endlessly at one time.
         """
-        if self._callbacks or self._stopping:  # type: ignore[attr-defined]  # private in asyncio
-            self._now_s += _TURN_S
-            self._turns += 1
-            if self._turns > _TURNS_MAX:
-                self._turns = 0  # the world is ended with further turns
+        timers, callbacks, pop = self._timers, self._callbacks, heapq.heappop
+        process_variable = current_process.variable
+        while True:
+            self._turns_to_collection -= 1
+            if not self._turns_to_collection:
+                self._turns_to_collection = _TURNS_PER_COLLECTION
+                gc.collect(1)
+            if self.cancelled_timer_count > _CANCELLED_TIMERS_MAX:
+                self._remove_cancelled_timers()
+            while timers and timers[0][2]._cancelled:
+                pop(timers)
+                self.cancelled_timer_count -= 1
+            if callbacks or self._stopping:  # type: ignore[attr-defined]  # private in asyncio
+                self._now_s += _TURN_S
+                self._turns += 1
+                if self._turns > _TURNS_MAX:
+                    self._fail_busy()
+            elif not timers:
                 raise StalledWorldError(
-                    f"{_TURNS_MAX} turns of the loop without a pause at {self.elapsed_s:.3f} s: a "
-                    "task repeats its work; add an asyncio.sleep() to its loop"
+                    "all tasks of the world wait, and no timer is set: they would wait for ever"
                 )
-        elif not self._timers:
-            raise StalledWorldError(
-                "all tasks of the world wait, and no timer is set: they would wait for ever"
-            )
-        elif self._timers[0][0] > self._now_s:
-            self._turns = 0
-            self._now_s = self._timers[0][0]
-        else:
-            self._now_s += _TURN_S  # like any turn, so that a repeated timer of 0 s makes progress
+            elif timers[0][0] > self._now_s:
+                self._turns = 0
+                self._now_s = timers[0][0]
+            else:
+                self._now_s += _TURN_S
+            now_s = self._now_s
+            while timers and timers[0][0] <= now_s:
+                timer = pop(timers)[2]
+                if timer._cancelled:
+                    self.cancelled_timer_count -= 1
+                else:
+                    timer._scheduled = False
+                    callbacks.append(timer)
+            for _ in range(len(callbacks)):
+                if not callbacks:
+                    break  # a turn inside of this one has run them
+                handle = callbacks.popleft()
+                if handle._cancelled:
+                    continue
+                context = handle._context  # type: ignore[attr-defined]  # private in asyncio
+                process = context.get(process_variable)
+                try:
+                    if process is not None and process.is_checked:
+                        process.run(handle)
+                    else:
+                        context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]  # private in asyncio
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    self._report(handle, error)
+            if single or self._stopping:  # type: ignore[attr-defined]  # private in asyncio
+                return
 
-    def _run_once(self) -> None:
-        """Run one turn; asyncio's base class calls it. It is written for speed."""
-        timers, callbacks = self._timers, self._callbacks
-        self._turn_count += 1
-        if not self._turn_count % _TURNS_PER_COLLECTION:
-            gc.collect(1)
-        if self.cancelled_timer_count > max(_CANCELLED_TIMERS_MAX, len(timers) // 2):
+    def _remove_cancelled_timers(self) -> None:
+        timers = self._timers
+        if self.cancelled_timer_count > len(timers) // 2:
             timers[:] = [entry for entry in timers if not entry[2]._cancelled]
             heapq.heapify(timers)
             self.cancelled_timer_count = 0
-        while timers and timers[0][2]._cancelled:
-            heapq.heappop(timers)
-            self.cancelled_timer_count -= 1
-        self._advance()
-        now_s, process_variable = self._now_s, current_process.variable
-        while timers and timers[0][0] <= now_s:
-            timer = heapq.heappop(timers)[2]
-            if timer._cancelled:
-                self.cancelled_timer_count -= 1
-            else:
-                timer._scheduled = False
-                callbacks.append(timer)
-        for _ in range(len(callbacks)):
-            if not callbacks:
-                break  # a turn inside of this one has run them
-            handle = callbacks.popleft()
-            if handle._cancelled:
-                continue
-            context = handle._context  # type: ignore[attr-defined]  # private in asyncio
-            process = context.get(process_variable)
-            if (
-                process is not None
-                and (process.is_killed or process.is_paused)
-                and process.intercepts(handle)
-            ):
-                continue
-            try:
-                context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]  # private in asyncio
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as error:
-                self._report(handle, error)
+
+    def _fail_busy(self) -> NoReturn:
+        self._turns = 0  # the world is ended with further turns
+        raise StalledWorldError(
+            f"{_TURNS_MAX} turns of the loop without a pause at {self.elapsed_s:.3f} s: a task "
+            "repeats its work; add an asyncio.sleep() to its loop"
+        )
 
     def _report(self, handle: asyncio.Handle, error: BaseException) -> None:
         self.call_exception_handler(
@@ -291,6 +316,24 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
         heapq.heappush(self._timers, (when, next(self.serials), timer))
         return timer
 
+    def next_serial(self) -> int:
+        """Return a number that is higher than those of all timers so far."""
+        return next(self.serials)
+
+    def first_timer_s(self, process: WorldProcess, after_serial: int) -> float:
+        """Return the time of a process's first timer with a higher number; infinity without one."""
+        variable = current_process.variable
+        return min(
+            (
+                at_s
+                for at_s, serial, timer in self._timers
+                if serial > after_serial
+                and not timer._cancelled
+                and timer._context.get(variable) is process
+            ),
+            default=math.inf,
+        )
+
     def make_ready(self, handles: Sequence[asyncio.Handle]) -> None:
         """Run delayed callbacks in the next turn."""
         self._callbacks.extend(handles)
@@ -298,17 +341,6 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
     def create_future(self) -> asyncio.Future[Any]:
         """Return a future of this loop."""
         return _OrderedFuture(loop=self)
-
-    def run_turn(self) -> None:
-        """Run one turn while a callback of this loop waits for the result of another task."""
-        current = asyncio.current_task(self)
-        if current is not None:
-            asyncio.tasks._leave_task(self, current)
-        try:
-            self._run_once()
-        finally:
-            if current is not None:
-                asyncio.tasks._enter_task(self, current)
 
     def close(self) -> None:
         """Close the loop and drop all callbacks."""

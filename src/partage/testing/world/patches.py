@@ -37,12 +37,14 @@ def simulated_environment(loop: VirtualLoop, rng: Random) -> Iterator[None]:
 
     Other threads of the test run keep the machine's functions. Only the loop collects garbage.
     """
-    thread_id = threading.get_ident()
+    get_ident = threading.get_ident
+    thread_id = get_ident()
 
     def in_world(original: Callable[..., Any], replacement: Callable[..., Any]) -> Any:
         def call(*args: Any, **options: Any) -> Any:
-            is_in_world = threading.get_ident() == thread_id
-            return (replacement if is_in_world else original)(*args, **options)
+            if get_ident() == thread_id:
+                return replacement(*args, **options)
+            return original(*args, **options)
 
         return call
 
@@ -52,7 +54,12 @@ def simulated_environment(loop: VirtualLoop, rng: Random) -> Iterator[None]:
     }
     methods = [
         (owner, name, getattr(owner, name), replacement)
-        for owner, name, replacement in [*_refused_methods(), *_compiled_clocks()]
+        for owner, name, replacement in [
+            *_refused_methods(),
+            *_compiled_clocks(),
+            *_ordered_sets(),
+            *_needless_timeouts(),
+        ]
     ]
     state, collects = random.getstate(), gc.isenabled()
     random.seed(rng.getrandbits(64))
@@ -100,6 +107,58 @@ def _compiled_clocks() -> list[tuple[Any, str, Callable[..., Any]]]:
         return append(builder, timestamp=at_ms, **fields)
 
     return [(accumulator.BatchBuilder, "append", append_at_world_time)]
+
+
+class _BrokersById(set[Any]):
+    """A set of brokers that is iterated in the order of their ids."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(sorted(super().__iter__(), key=lambda broker: str(broker.nodeId)))
+
+
+def _ordered_sets() -> list[tuple[Any, str, Callable[..., Any]]]:
+    """Return replacements for sets whose order depends on addresses: aiokafka's brokers.
+
+    A broker without a rack has None in it, whose hash is its address up to Python 3.11.
+    """
+    if find_spec("aiokafka") is None:
+        return []
+    metadata = import_module("aiokafka.cluster").ClusterMetadata
+    brokers = metadata.brokers
+
+    def brokers_by_id(self: Any) -> set[Any]:
+        return _BrokersById(brokers(self))
+
+    return [(metadata, "brokers", brokers_by_id)]
+
+
+def _needless_timeouts() -> list[tuple[Any, str, Callable[..., Any]]]:
+    """Return replacements for code that wakes up regularly to do nothing: aiokafka's fetcher.
+
+    It plans its fetches when one of them ends, and at other events. It also plans every 200 ms
+    (`consumer_timeout_ms`), without any effect if all partitions are being fetched or are paused.
+    """
+    if find_spec("aiokafka") is None:
+        return []
+    fetcher = import_module("aiokafka.consumer.fetcher").Fetcher
+    plan = getattr(fetcher, "_get_actions_per_node", None)
+    if plan is None:
+        return []
+
+    def plan_without_timeout(self: Any, assignment: Any) -> Any:
+        planned = plan(self, assignment)
+        fetches, resets, timeout_s, has_no_leader, *rest = planned
+        is_busy = fetches or resets or self._in_flight
+        if (
+            is_busy
+            and not has_no_leader
+            and not self._records
+            and timeout_s == self._fetcher_timeout
+        ):
+            return fetches, resets, None, has_no_leader, *rest
+        return planned
+
+    return [(fetcher, plan.__name__, plan_without_timeout)]
 
 
 def _replace(replacements: dict[Any, Callable[..., Any]]) -> None:

@@ -6,9 +6,19 @@ import asyncio
 import contextvars
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from types import CoroutineType, GeneratorType
+from typing import Any, Final
 
 from partage.testing.world.virtual_loop import VirtualLoop
+
+#: Packages whose code does not change by itself what a consumer fetches.
+_CLIENTS: Final = (
+    "aiokafka.",
+    "asyncio.",
+    "partage.client.",
+    "partage.testing.world.client_loop.",
+    "partage.testing.world.network.",
+)
 
 Main = Callable[[], Coroutine[Any, Any, Any]]
 
@@ -47,6 +57,7 @@ class WorldProcess:
         was_killed: like ``is_killed``, but stays True while the world ends.
         has_failed: True if its main coroutine raised an exception.
         has_ended: True while the world ends and all tasks are cancelled.
+        is_checked: True if its callbacks are run by `run`; otherwise that would only take time.
     """
 
     def __init__(self, loop: VirtualLoop, name: str, directory: Path) -> None:
@@ -57,10 +68,12 @@ class WorldProcess:
         self.was_killed = False
         self.has_failed = False
         self.has_ended = False
+        self.is_checked = False
         self.task: asyncio.Task[Any] | None = None
         self.context = current_process.context_of(self)
         self._loop = loop
         self._delayed: list[asyncio.Handle] = []
+        self._watchers: dict[object, Callable[[], None]] = {}
 
     def start(self, main: Main) -> None:
         """Start the main coroutine."""
@@ -72,29 +85,89 @@ class WorldProcess:
         """True unless it was killed or its main coroutine has ended."""
         return not self.is_killed and self.task is not None and not self.task.done()
 
-    def intercepts(self, handle: asyncio.Handle) -> bool:
-        """Return True if a callback must not run now; it runs after a pause."""
-        if self.is_paused and not self.is_killed:
+    def run(self, handle: asyncio.Handle) -> None:
+        """Run a callback, now or after a pause, or never after a kill."""
+        if self.is_killed:
+            return
+        if self.is_paused:
             self._delayed.append(handle)
-            return True
-        return self.is_killed
+            return
+        before = _user_state(handle) if self._watchers else None
+        handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]  # private
+        if self._watchers and before != _user_state(handle):
+            self._on_activity()
+
+    def watch(self, key: object, on_activity: Callable[[], None]) -> None:
+        """Call a function after code of the user's program has run, until `unwatch`."""
+        self._watchers[key] = on_activity
+        self.is_checked = True
+
+    def unwatch(self, key: object) -> None:
+        """End a `watch`; without one, nothing happens."""
+        self._watchers.pop(key, None)
+        self.is_checked = self.is_killed or self.is_paused or bool(self._watchers)
+
+    def _on_activity(self) -> None:
+        for on_activity in list(self._watchers.values()):
+            on_activity()
 
     def kill(self) -> None:
         """End it at once, as SIGKILL does: not even ``finally`` blocks run."""
-        self.is_killed = self.was_killed = True
+        self.is_killed = self.was_killed = self.is_checked = True
         self._delayed.clear()
 
     def pause(self) -> None:
         """Stop its code until `resume`."""
-        self.is_paused = True
+        self.is_paused = self.is_checked = True
 
     def resume(self) -> None:
         """Run the callbacks that became due during the pause, and continue."""
         if self.is_paused:
             self.is_paused = False
+            self._on_activity()
             delayed, self._delayed = self._delayed, []
             self._loop.make_ready(delayed)
 
     def __repr__(self) -> str:
         state = "killed" if self.is_killed else "paused" if self.is_paused else "running"
         return f"<process {self.name}: {state if self.is_running or self.is_killed else 'ended'}>"
+
+
+def _user_state(handle: asyncio.Handle) -> object:
+    """Return where code of the user waits that a callback may run; None if it runs none.
+
+    The code has run if a later state is not equal. The state has the awaited object itself, because
+    another one could get its address later.
+    """
+    callback: Any = handle._callback  # type: ignore[attr-defined]  # private in asyncio
+    owner = getattr(callback, "__self__", None)
+    if not isinstance(owner, asyncio.Future):
+        return None if _is_of_client[getattr(callback, "__module__", None) or ""] else object()
+    if not isinstance(owner, asyncio.Task):
+        return None
+    found = None
+    work: Any = owner.get_coro()
+    while work is not None:  # what a coroutine awaits may be another one
+        if type(work) is CoroutineType:
+            frame, awaited = work.cr_frame, work.cr_await
+        elif type(work) is GeneratorType:
+            frame, awaited = work.gi_frame, work.gi_yieldfrom
+        elif type(work).__name__.startswith("async_generator"):
+            return object()  # it does not tell what it awaits
+        else:
+            break
+        if frame is not None and not _is_of_client[frame.f_globals["__name__"]]:
+            found = frame.f_lasti, awaited
+        work = awaited
+    return found
+
+
+class _ModuleKinds(dict[str, bool]):
+    """True for the modules of clients and asyncio, by name."""
+
+    def __missing__(self, module: str) -> bool:
+        self[module] = found = f"{module}.".startswith(_CLIENTS)
+        return found
+
+
+_is_of_client: Final = _ModuleKinds()

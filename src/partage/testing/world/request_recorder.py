@@ -113,6 +113,12 @@ class ObservedConnection:
         self._answered()
         self._connection.on_response_ready()
 
+    @property
+    def original(self) -> RequestConnection:
+        """The connection of the client, if it is observed once or several times."""
+        inner = self._connection
+        return inner.original if isinstance(inner, ObservedConnection) else inner
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
 

@@ -183,7 +183,7 @@ class RuleChecker:
                         end = headers[-1].last_offset + 1
                         self._position[key] = max(self._position.get(key, 0), end)
 
-        _observe(inbound, answered, only_if=_has_records)
+        _observe(inbound, answered, only_if=has_records)
 
     def _on_commit(self, process: str, inbound: InboundRequest, topic_name: _Name) -> None:
         message = inbound.message
@@ -330,7 +330,7 @@ def decoded_response(inbound: InboundRequest) -> Any:
     return inbound.api.decode_response(inbound.version, frame, pos)
 
 
-def _has_records(inbound: InboundRequest) -> bool:
+def has_records(inbound: InboundRequest) -> bool:
     """Return True if a Fetch response may have records; decoding the empty ones would take time.
 
     Record batches are separate buffers, and the first two have the header and the first fields.

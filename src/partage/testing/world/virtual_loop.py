@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from partage.testing.world.process import WorldProcess
 
 
 class VirtualLoop(asyncio.AbstractEventLoop):
@@ -22,3 +26,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     @abstractmethod
     def run_turn(self) -> None:
         """Run one turn while a callback of this loop waits for the result of another task."""
+
+    @abstractmethod
+    def next_serial(self) -> int:
+        """Return a number that is higher than those of all timers so far."""
+
+    @abstractmethod
+    def first_timer_s(self, process: WorldProcess, after_serial: int) -> float:
+        """Return the time of a process's first timer with a higher number; infinity without one."""

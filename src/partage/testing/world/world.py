@@ -20,6 +20,7 @@ from partage.testing.world.brokers import WorldBrokers, is_fault_of_surroundings
 from partage.testing.world.errors import InvariantError, WaitTimeoutError
 from partage.testing.world.event_loop import WorldLoop
 from partage.testing.world.fault_injection import FaultInjection
+from partage.testing.world.idle_polls import IdlePolls
 from partage.testing.world.network import TEST_HOST, WorldNetwork
 from partage.testing.world.patches import simulated_environment
 from partage.testing.world.process import Main, WorldProcess, current_process
@@ -97,6 +98,7 @@ class PartageWorld(FaultInjection):
             brokers, settings or {}, self._zookeeper, self._on_broker_started
         )
         self._ended: list[WorldProcess] = []
+        self._idle_polls = IdlePolls(self._loop, self._network)
         self._rules = RuleChecker(self._brokers, self._on_broken_rule)
         self._always: list[Callable[[], object]] = []
         self._eventually: list[Callable[[], object]] = []
@@ -236,6 +238,7 @@ class PartageWorld(FaultInjection):
         self.process(self._brokers.main(name), name=name)
 
     def _on_broker_started(self, broker: Broker, disk: MemoryDisk) -> None:
+        self._idle_polls.observe(broker, disk)
         self._rules.observe(broker)
         if self.recorder is not None:
             self.recorder.observe(broker)

@@ -208,6 +208,17 @@ def test_group_configs_are_stored_for_groups_without_members(raw):
     assert config(raw, "consumer.session.timeout.ms", name="g", kind=GROUP).value == "45000"
 
 
+@pytest.mark.parametrize("kind", ["consumer", "share", "streams"])
+def test_assignor_offload_is_described_only_where_it_was_altered(raw, kind):
+    key = f"{kind}.assignor.offload.enable"
+    assert alter_group(raw, (SET, key, "maybe")) == 40
+    assert key not in {e.name for e in describe(raw, "g", GROUP).configs}
+    assert alter_group(raw, (SET, key, "false")) == 0
+    entry = config(raw, key, name="g", kind=GROUP, include_synonyms=True)
+    assert (entry.value, [s.source for s in entry.synonyms]) == ("false", [8, 5])
+    assert key not in {e.name for e in describe(raw, "h", GROUP).configs}
+
+
 @DEFAULTS
 @pytest.mark.parametrize(
     ("change", "error"),

@@ -264,6 +264,22 @@ DEFAULTS = {
 }
 
 
+@pytest.mark.parametrize("kind", ["consumer", "share", "streams"])
+def test_assignor_offload_of_groups_is_internal(raw: RawClient, kind: str) -> None:
+    """It is described only where it was altered."""
+    group, key = fresh_name("g"), f"{kind}.assignor.offload.enable"
+    for value in ("maybe", ""):
+        assert alter(raw, (SET, key, value), name=group, kind=GROUP) == 40
+    assert key not in {e.name for e in describe(raw, group, GROUP).configs}
+    assert alter(raw, (SET, key, "false"), name=group, kind=GROUP) == 0
+
+    def synonyms() -> list[tuple[str, str | None, int]]:
+        entries = describe(raw, group, GROUP, include_synonyms=True).configs
+        return [(s.name, s.value, s.source) for e in entries if e.name == key for s in e.synonyms]
+
+    eventually(lambda: synonyms() == [(key, "false", 8), (f"group.{key}", "true", 5)])
+
+
 def test_confluent_admin_replaces_and_edits_configs(admin: AdminClient) -> None:
     topic = create(admin, retention_ms="5000")
     resource = ConfigResource(ResourceType.TOPIC, topic, set_config={"segment.ms": "6000"})

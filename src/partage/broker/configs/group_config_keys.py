@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
+
 from partage.coordinator.consumer_group.events import GroupConfig
 from partage.log.catalogue.config_keys import (
     ConfigKey,
@@ -29,6 +31,7 @@ _DURATION: Final = re.compile(
 _B, _S, _I, _A = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LIST
 _NO_SHARE_GROUPS: Final = "the broker has no share groups"
 _NO_STREAMS_GROUPS: Final = "the broker has no streams groups"
+_ALWAYS_OFFLOADED: Final = "assignors never run in the event loop"
 
 
 def _check_reset(value: str) -> str | None:
@@ -60,7 +63,17 @@ def _streams_number(name: str, default: str, low: int, high: int) -> ConfigKey:
     return _streams(name, _I, default, between(low, high), f"group.{name}")
 
 
+def _offload(group_type: str, why: str) -> ConfigKey:
+    """Return the config of Apache Kafka 4.4 that moves assignors to another thread."""
+    name = f"{group_type}.assignor.offload.enable"
+    key = without_effect(name, _B, "true", f"group.{name}", why)
+    return msgspec.structs.replace(key, is_internal=True)
+
+
 _KEYS: Final = [
+    _offload("consumer", _ALWAYS_OFFLOADED),
+    _offload("share", _NO_SHARE_GROUPS),
+    _offload("streams", _NO_STREAMS_GROUPS),
     _share_number("share.session.timeout.ms", "45000", 45_000, 60_000),
     _share_number("share.heartbeat.interval.ms", "5000", 5_000, 15_000),
     _share_number("share.assignment.interval.ms", "1000", 0, 15_000),

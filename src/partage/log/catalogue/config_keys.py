@@ -33,7 +33,12 @@ class ConfigType(IntEnum):
 
 
 class ConfigKey(msgspec.Struct, frozen=True):
-    """One config. ``validate`` returns what is wrong with a parsed value, or None."""
+    """One config.
+
+    Attributes:
+        validate: Returns what is wrong with a parsed value, or None.
+        is_internal: True if it is described only where it was altered, as in Kafka.
+    """
 
     name: str
     type: ConfigType
@@ -42,6 +47,7 @@ class ConfigKey(msgspec.Struct, frozen=True):
     doc: str
     validate: Callable[[Any], str | None]
     has_effect: bool = True
+    is_internal: bool = False
 
 
 def parse_value(key: ConfigKey, text: str) -> Any:

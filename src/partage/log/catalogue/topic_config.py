@@ -161,6 +161,8 @@ def describe_configs(
 ) -> list[ConfigEntry]:
     """Describe every config of a topic or group, with the source of its value.
 
+    An internal config is described only if the topic or group has a value of it.
+
     Args:
         own: the configs of the topic or group itself.
         broker_layers: the defaults of the broker, strongest first.
@@ -171,6 +173,7 @@ def describe_configs(
             name=key.name, type=key.type, synonyms=_synonyms(key, own, broker_layers), doc=key.doc
         )
         for key in keys.values()
+        if not key.is_internal or key.name in own.values
     ]
 
 

@@ -45,8 +45,7 @@ class Driver(ShardDriver[Shard, Record, Reply]):
         self.group_events: list[GroupEvent] = []
         self.actions: list[Action] = []
 
-    def _apply_outcome(self, outcome: ShardOutcome) -> None:
-        super()._apply_outcome(outcome)
+    def _apply_notices(self, outcome: ShardOutcome) -> None:
         assert isinstance(outcome, Outcome)
         if outcome.group_events:
             self.group_events += outcome.group_events

@@ -159,8 +159,10 @@ class ShardDriver(ABC, Generic[ShardT, RecordT, ReplyT]):
             raise
         self._apply_outcome(outcome)
         if isinstance(event, self.request_types):
-            if not self._is_answered(event, outcome):
-                self._open_requests[event.reply_to] = event
+            replies, ticket = outcome.replies, event.reply_to
+            # A request is not open if its own reply is the only one, and may be sent now.
+            if len(replies) != 1 or replies[0][0] is not ticket or self._durable != self._applied:
+                self._open_requests[ticket] = event
         elif outcome.records and not isinstance(event, self.unrepeated_types):
             self._undurable_events.append((self._applied, event))
 
@@ -173,12 +175,6 @@ class ShardDriver(ABC, Generic[ShardT, RecordT, ReplyT]):
             self.ready.append((event.reply_to, self.error_reply(event, self._unavailable_error)))
         elif self._unavailable_error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             self._deferred_events.append(event)
-
-    def _is_answered(self, event: Any, outcome: ShardOutcome) -> bool:
-        """True if the only reply is the one to this event, and it may be sent now."""
-        replies = outcome.replies
-        is_own = len(replies) == 1 and replies[0][0] is event.reply_to
-        return is_own and self._durable == self._applied
 
     def fire_due(
         self, now_ms: int, count_max: int | None = None, until_ms: int | None = None
@@ -206,6 +202,11 @@ class ShardDriver(ABC, Generic[ShardT, RecordT, ReplyT]):
             self._deferred_replies += [
                 (self._applied, ticket, reply) for ticket, reply in outcome.replies
             ]
+        self._apply_notices(outcome)
+
+    @abstractmethod
+    def _apply_notices(self, outcome: ShardOutcome) -> None:
+        """Keep the effects that only this state machine has."""
 
     # The log.
 

@@ -54,8 +54,7 @@ class TransactionDriver(ShardDriver[TransactionShard, TransactionLogRecord, Tran
             self.shard.wall_offset_ms = self._wall_offset_ms()
         super().handle(event)
 
-    def _apply_outcome(self, outcome: ShardOutcome) -> None:
-        super()._apply_outcome(outcome)
+    def _apply_notices(self, outcome: ShardOutcome) -> None:
         assert isinstance(outcome, TransactionOutcome)
         self._deferred_markers += [(self.applied_mark, markers) for markers in outcome.markers]
         self._release_markers()

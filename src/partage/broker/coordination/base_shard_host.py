@@ -259,12 +259,13 @@ class BaseShardHost(ABC, Generic[DriverT]):
             self._is_sending_replies = False
             return
         self._is_sending_replies = True
-        left = _REPLIES_PER_TURN
-        while left and self._driver.ready:
-            for ticket, reply in self._driver.pop_ready(left):
-                left -= 1
+        driver, left = self._driver, _REPLIES_PER_TURN
+        while left and driver.ready:
+            replies = driver.pop_ready(left)
+            left -= len(replies)
+            for ticket, reply in replies:
                 self._deliver(ticket, reply)
-        if self._driver.ready:
+        if driver.ready:
             self._loop.call_soon(self._send_replies)
         else:
             self._is_sending_replies = False

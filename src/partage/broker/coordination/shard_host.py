@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from partage.bridge.api_adapter import deliver
 from partage.broker.clock import Clock
@@ -194,9 +194,9 @@ class ShardHost(BaseShardHost[Driver]):
         if isinstance(ticket, _CompletionTicket):
             ticket.done(reply.error)
             return
-        call = deliver(ticket, reply)
-        if call is not None:
-            _respond(cast(InboundRequest, call))
+        inbound: Any = deliver(ticket, reply)
+        if inbound is not None:
+            _respond(inbound)
 
     def _encode_ahead(self, record: Record) -> Record | EncodedRecord:
         return encode_ahead(record)

@@ -31,6 +31,7 @@ from partage.wire.types import Buffer
 
 log = logging.getLogger(__name__)
 
+_FRAME_LENGTH_BYTES: Final = FRAME_LENGTH.size
 # frames of at least this size are received into a separate buffer
 _LARGE_FRAME_BYTES: Final = 64 * 1024
 _OVERLAP_BYTES_MAX: Final = 4 * 1024 * 1024  # limit for large Produce requests of one connection
@@ -132,24 +133,24 @@ class Connection(asyncio.BufferedProtocol):
     def _split_frames(self, chunk: memoryview) -> None:
         data: Buffer = self._partial_frame + bytes(chunk) if self._partial_frame else chunk
         pos, end = 0, len(data)
-        while end - pos >= FRAME_LENGTH.size:
+        bytes_max = self._resources.limits.request_bytes_max
+        while (start := pos + _FRAME_LENGTH_BYTES) <= end:
             (size,) = FRAME_LENGTH.unpack_from(data, pos)
-            if not 0 < size <= self._resources.limits.request_bytes_max:
+            if not 0 < size <= bytes_max:
                 self.close_for_error(
-                    f"the request size is {size} bytes; accepted are 1 to "
-                    f"{self._resources.limits.request_bytes_max} bytes"
+                    f"the request size is {size} bytes; accepted are 1 to {bytes_max} bytes"
                 )
                 return
-            start = pos + FRAME_LENGTH.size
-            if size > end - start:
+            stop = start + size
+            if stop > end:
                 if size >= _LARGE_FRAME_BYTES:
                     self._large = LargeFrame(
                         size, data[start:], self._resources.memory_pool, self._on_memory_granted
                     )
                     pos = end
                 break
-            self._backlog.append(bytes(data[start : start + size]))
-            pos = start + size
+            self._backlog.append(bytes(data[start:stop]))
+            pos = stop
         self._partial_frame = bytes(data[pos:]) if pos < end else b""
 
     def _on_memory_granted(self) -> None:
@@ -170,14 +171,14 @@ class Connection(asyncio.BufferedProtocol):
                 while in_flight and in_flight[0].is_done:
                     done = in_flight.popleft()
                     outgoing += done.response_buffers
-                    if backlog:
-                        gathered += sum(map(len, done.response_buffers))
                     if self._overlapping:
                         self._resources.memory_pool.release(self._overlapping.pop(done, 0))
-                if gathered > _SEND_BATCH_BYTES and self._transport is not None:
-                    # Send now, so that a client that does not read its responses is noticed.
-                    self._resources.send(self._transport, outgoing)
-                    outgoing, gathered = [], 0
+                    if backlog:
+                        gathered += sum(map(len, done.response_buffers))
+                        if gathered > _SEND_BATCH_BYTES and self._transport is not None:
+                            # Now, so that a client that does not read its responses is noticed.
+                            self._resources.send(self._transport, outgoing)
+                            outgoing, gathered = [], 0
                 if not backlog or not self._may_start(backlog[0]):
                     break
                 self._start_request(backlog.popleft())

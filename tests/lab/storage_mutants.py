@@ -43,7 +43,8 @@ STORAGE_MUTANTS = (
         f"{_L}.partition",
         "        writes.append(self._segments.append(stored))",
         "        writes.append(self._segments.append(stored))\n"
-        "        writes.append(self.mark_durable(self.end_offset))",
+        "        self.mark_durable(self.end_offset)\n"
+        "        writes.append(self.checkpoint_write())",
     ),
     Mutant(
         "the high watermark is not durable",

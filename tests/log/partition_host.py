@@ -105,7 +105,8 @@ class Host:
         """Perform the pending writes, synced or not."""
         end_offset, writes, self.writes = self.log.end_offset, self.writes, []
         perform_writes(self.disk, writes, sync=sync)
-        perform_writes(self.disk, [self.log.mark_durable(end_offset, synced=sync)], sync=False)
+        self.log.mark_durable(end_offset, synced=sync)
+        perform_writes(self.disk, [self.log.checkpoint_write()], sync=False)
         if sync_marker:
             self.disk.sync(CHECKPOINT_FILE)
 

@@ -246,24 +246,25 @@ class PartitionLog:
             self.producer_state.end_verification(producer_id, transaction_version)
         return result
 
-    def mark_durable(self, end_offset: int, *, synced: bool = True) -> Write:
+    def mark_durable(self, end_offset: int, *, synced: bool = True) -> None:
         """Advance the high watermark to ``end_offset`` after the writes below it were synced.
+
+        If they were synced, write the checkpoint too, see `checkpoint_write`.
 
         Args:
             end_offset: The log end offset when the performed writes were returned.
             synced: False with ``--sync os``. Consumers then see what was written, but the
                 checkpoint stays unchanged until the next `checkpoint` step.
-
-        Returns:
-            The write of the new checkpoint. It needs no sync.
         """
         self._segments.mark_durable(end_offset, synced=synced)
         if self.producer_state.first_unstable_offset is not None:
             self.producer_state.on_high_watermark(self.high_watermark)
-        return self.checkpoint_write()
 
     def checkpoint_write(self) -> Write:
-        """Return the write of the last synced position into the partition's checkpoint slot."""
+        """Return the write of the last synced position into the partition's checkpoint slot.
+
+        It needs no sync.
+        """
         return self._checkpoint_at(self._segments.synced)
 
     def checkpoint(self) -> DurableStep:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -43,6 +44,9 @@ TOPIC_CONFIGS: Final = {
     "compression.type": "producer",
 }
 _NO_TRANSACTION: Final = (NO_PRODUCER, -1)
+#: Shards of ids that `find_shard` remembers, and the length of the longest one in characters.
+_REMEMBERED_IDS_MAX: Final = 1 << 16
+_REMEMBERED_LENGTH_MAX: Final = 256
 _BATCH_BYTES: Final = 512 * 1024  # start a new batch above this size, after an event
 _decode_topics = decoder(Subscription, 0, False)
 
@@ -57,6 +61,19 @@ def shard_of(group_id: str, shard_count: int) -> int:
     # Kafka maps the minimum to 0, as it has no absolute value in Java
     magnitude = 0 if signed == -(1 << 31) else abs(signed)
     return magnitude % shard_count
+
+
+_remembered_shard_of = lru_cache(_REMEMBERED_IDS_MAX)(shard_of)
+
+
+def find_shard(group_id: str, shard_count: int) -> int:
+    """Return the result of `shard_of`, in less time if the id was in a recent request.
+
+    The shards of long ids are not remembered: clients may send any number of them.
+    """
+    if len(group_id) > _REMEMBERED_LENGTH_MAX:
+        return shard_of(group_id, shard_count)
+    return _remembered_shard_of(group_id, shard_count)
 
 
 class EncodedRecord(msgspec.Struct, frozen=True, gc=False):

@@ -14,7 +14,7 @@ from partage.broker.transactions.transaction_coordinator import TransactionCoord
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
-from partage.store.shard_log import shard_of
+from partage.store.shard_log import find_shard
 from partage.transactions.events import VERSION_0, VERSION_2
 from partage.transactions.replies import ProducerReply
 from partage.wire.apis.add_offsets_to_txn import (
@@ -250,7 +250,7 @@ def _add_offsets(
     inbound: InboundRequest, coordinator: TransactionCoordinator, group_shard_count: int
 ) -> None:
     request: AddOffsetsToTxnRequest = inbound.message
-    partition = TopicPartition(OFFSETS_TOPIC, shard_of(request.group_id, group_shard_count))
+    partition = TopicPartition(OFFSETS_TOPIC, find_shard(request.group_id, group_shard_count))
 
     def done(errors: PartitionErrors) -> None:
         error = _shown_error(errors[partition], inbound)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Final
 
 from partage.broker.coordination.shard_host import ShardHost
@@ -14,13 +13,10 @@ from partage.coordinator.events import GroupRequest, ListGroups, Request
 from partage.coordinator.outcome import GroupEvent, GroupEventType
 from partage.model.errors import ErrorCode
 from partage.model.printable import printable
-from partage.store.shard_log import shard_of
+from partage.store.shard_log import find_shard
 
 log = logging.getLogger(__name__)
 
-_cached_shard_of = lru_cache(maxsize=1 << 16)(shard_of)
-#: Longer group ids are not cached: clients may send any number of them.
-_CACHED_ID_LENGTH_MAX: Final = 256
 #: Groups of one request that are handled in one turn of the loop.
 _REQUESTS_PER_TURN: Final = 256
 _DURABLE_TIMEOUT_S: Final = 5.0
@@ -49,7 +45,7 @@ class GroupCoordinator:
     def handle(self, inbound: InboundRequest, requests: Sequence[Request]) -> None:
         """Handle the events of a request; the response is sent when all of them are answered."""
         if len(requests) == 1:
-            (event,) = requests
+            event = requests[0]
             self._host(0, event).handle(event)
         elif requests:
             self._dispatch(requests, 0)
@@ -67,14 +63,13 @@ class GroupCoordinator:
     def _host(self, position: int, event: Request) -> ShardHost:
         """Return the host for an event; a ListGroups has the position of its shard."""
         if isinstance(event, GroupRequest):
-            return self.host_of(event.group_id)
+            return self.hosts[find_shard(event.group_id, self.shard_count)]
         assert isinstance(event, ListGroups)
         return self.hosts[position]
 
     def host_of(self, group_id: str) -> ShardHost:
         """Return the host of the group's shard."""
-        place = _cached_shard_of if len(group_id) <= _CACHED_ID_LENGTH_MAX else shard_of
-        return self.hosts[place(group_id, self.shard_count)]
+        return self.hosts[find_shard(group_id, self.shard_count)]
 
     def complete_transaction(
         self,

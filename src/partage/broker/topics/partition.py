@@ -256,9 +256,10 @@ class Partition:
 
     def _on_durable(self, end_offset: int, byte_count: int) -> None:
         stable_end = self._stable_end() if self._stable_listeners else None
-        marker = self.log.mark_durable(end_offset, synced=self._writer.is_sync_enabled)
-        if self._writer.is_sync_enabled:
-            self._writer.queue_checkpoint(marker)
+        is_synced = self._writer.is_sync_enabled
+        self.log.mark_durable(end_offset, synced=is_synced)
+        if is_synced:
+            self._writer.queue_checkpoint(self.log.checkpoint_write())
         _notify(self._listeners, byte_count)
         if self._stable_listeners:
             new_end = self._stable_end()

@@ -14,7 +14,7 @@ from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.runtime.offset_admission import OffsetAdmission
 from partage.runtime.transaction_participation import TransactionParticipation
-from partage.store.shard_log import TOPIC, shard_of
+from partage.store.shard_log import TOPIC, find_shard
 from partage.wire.apis.txn_offset_commit import TxnOffsetCommitRequest
 
 
@@ -32,7 +32,7 @@ def txn_offset_commit_handler(
         if not events or not request.group_id or not host.is_loaded:
             coordinator.handle(inbound, events)  # it rejects the request
             return
-        where = TopicPartition(TOPIC, shard_of(request.group_id, coordinator.shard_count))
+        where = TopicPartition(TOPIC, find_shard(request.group_id, coordinator.shard_count))
         producers = host.producer_state
         admission = OffsetAdmission(request, inbound.version, inbound.at_ms, producers)
         if admission.is_fenced():

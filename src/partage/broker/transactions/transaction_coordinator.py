@@ -16,7 +16,7 @@ from partage.broker.transactions.transaction_shard_host import ReplyTicket, Tran
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.statemachine.linear_pattern import LinearPattern
-from partage.store.shard_log import shard_of
+from partage.store.shard_log import find_shard
 from partage.transactions.events import (
     VERSION_2,
     AddPartitions,
@@ -93,7 +93,7 @@ class TransactionCoordinator(ABC):
 
     def host_of(self, transactional_id: str) -> TransactionShardHost:
         """Return the host of the shard of a transactional id; the topic must exist."""
-        return self.hosts[shard_of(transactional_id, len(self.hosts))]
+        return self.hosts[find_shard(transactional_id, len(self.hosts))]
 
     # Requests.
 

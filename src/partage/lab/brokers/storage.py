@@ -142,7 +142,8 @@ class HostedPartition:
             if self.failure is not None:
                 done(ErrorCode.KAFKA_STORAGE_ERROR)
                 return
-            self._writer.queue_checkpoint(self.log.mark_durable(end_offset))
+            self.log.mark_durable(end_offset)
+            self._writer.queue_checkpoint(self.log.checkpoint_write())
             done(ErrorCode.NONE)
 
         self._writer.submit(appended.writes, written)

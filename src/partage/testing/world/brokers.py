@@ -65,6 +65,11 @@ class WorldBrokers:
         self._latest: dict[str, Broker] = {}  # also those that have ended
 
     @property
+    def offsets_retention_s(self) -> float:
+        """How long offsets of empty groups are kept, in seconds."""
+        return self._settings.groups.offsets_retention_ms / 1000
+
+    @property
     def addresses(self) -> str:
         """The addresses of all brokers, for clients."""
         return ",".join(f"{name}:{_PORT}" for name in self.names)
@@ -195,14 +200,20 @@ class WorldBrokers:
             raise LookupError(f"topic {topic!r} has no partition {partition}")
         return self.names[found.topic.brokers[partition] - 1]
 
-    def committed_offset(self, group_id: str, partition: TopicPartition) -> int:
-        """Return the committed offset of a group, 0 if there is none or it is being loaded."""
+    def committed_offset(self, group_id: str, partition: TopicPartition, missing: int = 0) -> int:
+        """Return the committed offset of a group.
+
+        Args:
+            group_id: the group.
+            partition: the partition.
+            missing: the result if there is none, or if it is being loaded.
+        """
         name = self.coordinator(group_id)
         if name is None:
-            return 0
+            return missing
         shard = self._running[name].coordinator.host_of(group_id).shard
         record = None if shard is None else shard.offsets.get(group_id, {}).get(partition)
-        return 0 if record is None else record.offset
+        return missing if record is None else record.offset
 
     def offsets(self, partition: TopicPartition, *, only_visible: bool) -> list[int]:
         """Return the offsets of all records of a partition; [] if it does not exist.

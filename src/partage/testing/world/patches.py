@@ -21,6 +21,7 @@ from random import Random
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Final, NoReturn
 
+from partage.client.security.tls_probe import speaks_tls
 from partage.testing.world.errors import NotSimulatedError
 from partage.testing.world.virtual_loop import VirtualLoop
 
@@ -196,7 +197,11 @@ def _replacements(loop: VirtualLoop, rng: Random) -> dict[Any, Callable[..., Any
     def clock_ns(clock: int) -> int:
         return wall_ns() if clock == time.CLOCK_REALTIME else monotonic_ns()
 
+    async def speaks_no_tls(address: object) -> bool:
+        return False  # as no listener of a world
+
     replacements: dict[Any, Callable[..., Any]] = {
+        speaks_tls: speaks_no_tls,
         time.monotonic: monotonic,
         time.monotonic_ns: monotonic_ns,
         time.perf_counter: monotonic,

@@ -73,6 +73,7 @@ class WorldProcess:
         self.context = current_process.context_of(self)
         self._loop = loop
         self._delayed: list[asyncio.Handle] = []
+        self._lost_steps: list[asyncio.Handle] = []
         self._watchers: dict[object, Callable[[], None]] = {}
 
     def start(self, main: Main) -> None:
@@ -88,6 +89,7 @@ class WorldProcess:
     def run(self, handle: asyncio.Handle) -> None:
         """Run a callback, now or after a pause, or never after a kill."""
         if self.is_killed:
+            self._keep_step(handle)
             return
         if self.is_paused:
             self._delayed.append(handle)
@@ -114,7 +116,19 @@ class WorldProcess:
     def kill(self) -> None:
         """End it at once, as SIGKILL does: not even ``finally`` blocks run."""
         self.is_killed = self.was_killed = self.is_checked = True
-        self._delayed.clear()
+        delayed, self._delayed = self._delayed, []
+        for handle in delayed:
+            self._keep_step(handle)
+
+    def _keep_step(self, handle: asyncio.Handle) -> None:
+        callback: Any = handle._callback  # type: ignore[attr-defined]  # private in asyncio
+        if isinstance(getattr(callback, "__self__", None), asyncio.Task):
+            self._lost_steps.append(handle)
+
+    def take_lost_steps(self) -> list[asyncio.Handle]:
+        """Return steps of tasks that a kill has prevented; without them no task can end."""
+        steps, self._lost_steps = self._lost_steps, []
+        return steps
 
     def pause(self) -> None:
         """Stop its code until `resume`."""

@@ -14,12 +14,14 @@ from typing import Any, Final, cast
 from partage.broker.broker import Broker
 from partage.broker.net.inbound_request import Handler, InboundRequest, RequestConnection
 from partage.model.topic_partition import TopicPartition
+from partage.testing.world.acknowledged_commits import AcknowledgedCommits, fetched_offsets
 from partage.testing.world.brokers import WorldBrokers
 from partage.testing.world.request_recorder import ObservedConnection
 from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from partage.wire.apis.fetch import FETCH
 from partage.wire.apis.join_group import JOIN_GROUP
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
+from partage.wire.apis.offset_fetch import OFFSET_FETCH
 from partage.wire.apis.sync_group import SYNC_GROUP
 from partage.wire.consumer_protocol import decode_assignment
 from partage.wire.frames import FRAME_LENGTH, parse_response_header
@@ -34,6 +36,7 @@ RULES: Final = {
     "duplicate": "a record was processed again although its offset had been committed before",
     "reordered": "a record was first processed after a later record of its partition",
     "aborted_read": "a record of an aborted transaction was processed",
+    "commit_lost": "the coordinator does not know an offset whose commit it acknowledged",
 }
 
 _ALL_GROUPS: Final = ""  # of marks by code that is in no group
@@ -47,9 +50,15 @@ class RuleChecker:
     Args:
         brokers: the brokers of the world.
         report: called with the name of a broken rule and a description.
+        now_s: returns the time in seconds.
     """
 
-    def __init__(self, brokers: WorldBrokers, report: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        brokers: WorldBrokers,
+        report: Callable[[str, str], None],
+        now_s: Callable[[], float],
+    ) -> None:
         self._brokers = brokers
         self._report_any = report
         self._allowed: set[str] = set()
@@ -67,6 +76,7 @@ class RuleChecker:
         self._newest: dict[tuple[str, TopicPartition], int] = {}  # mark
         self._checked: dict[tuple[str, TopicPartition], int] = {}  # all below is processed
         self._committed: dict[tuple[str, TopicPartition], int] = {}
+        self._acknowledged = AcknowledgedCommits(now_s, brokers.offsets_retention_s)
 
     def allow(self, *names: str) -> None:
         """Do not check some rules.
@@ -133,10 +143,13 @@ class RuleChecker:
         def wrap(handler: Handler) -> Handler:
             def handle(inbound: InboundRequest) -> None:
                 key, process = inbound.api.key, inbound.client_host.removeprefix("/")
+                self._acknowledged.on_request(key, inbound.message)
                 if key == FETCH.key:
                     self._on_fetch(process, inbound, topic_name)
                 elif key == OFFSET_COMMIT.key:
                     self._on_commit(process, inbound, topic_name)
+                elif key == OFFSET_FETCH.key:
+                    self._on_offset_fetch(inbound, topic_name)
                 elif key in _JOINING:
                     self._groups[process][inbound.message.group_id] = None
                     if key == SYNC_GROUP.key:
@@ -196,6 +209,7 @@ class RuleChecker:
             for each in topic.partitions:
                 partition = TopicPartition(name, each.partition_index)
                 offset = offsets[partition] = each.committed_offset
+                self._acknowledged.on_commit(group, partition, offset)
                 what = f"{process} committed {offset} of {_name(partition)} for group {group}"
                 position = self._position.get((process, partition))
                 if position is not None and offset > max(
@@ -222,7 +236,18 @@ class RuleChecker:
                         self._report(*broken[partition])
                     key = group, partition
                     self._committed[key] = offsets[partition]
+                    self._acknowledged.on_acknowledged(group, partition, offsets[partition])
                     self._checked.setdefault(key, self._first.get((process, partition), 0))
+
+        _observe(inbound, answered)
+
+    def _on_offset_fetch(self, inbound: InboundRequest, topic_name: _Name) -> None:
+        request, until = inbound.message, self._acknowledged.count
+
+        def answered(response: Any) -> None:
+            for group, found in fetched_offsets(request, response, topic_name):
+                for text in self._acknowledged.contradictions(group, found, until):
+                    self._report("commit_lost", text)
 
         _observe(inbound, answered)
 
@@ -277,6 +302,10 @@ class RuleChecker:
 
     def check_end(self) -> None:
         """Check which records were processed, when a world ends."""
+        for group, partition in self._acknowledged.followed():
+            found = [(partition, self._brokers.committed_offset(group, partition, missing=-1))]
+            for text in self._acknowledged.contradictions(group, found, self._acknowledged.count):
+                self._report("commit_lost", text)
         for partition, group in sorted({(p, g) for g, p in self._committed}):
             if partition.topic in self._topics:
                 visible = self._brokers.offsets(partition, only_visible=True)

@@ -99,7 +99,7 @@ class PartageWorld(FaultInjection):
         )
         self._ended: list[WorldProcess] = []
         self._idle_polls = IdlePolls(self._loop, self._network)
-        self._rules = RuleChecker(self._brokers, self._on_broken_rule)
+        self._rules = RuleChecker(self._brokers, self._on_broken_rule, self._loop.time)
         self._always: list[Callable[[], object]] = []
         self._eventually: list[Callable[[], object]] = []
         self._failure: BaseException | None = None
@@ -160,7 +160,7 @@ class PartageWorld(FaultInjection):
     async def _run(self, test: Callable[[], Coroutine[Any, Any, None]]) -> None:
         for name in self.brokers:
             self._start_broker(name)
-        await self.until(lambda: self._brokers.has_started, timeout_s=_START_S)
+        await self.until(self._all_brokers_have_started, timeout_s=_START_S)
         self._test_task = asyncio.ensure_future(test())
         try:
             await self._test_task
@@ -170,7 +170,7 @@ class PartageWorld(FaultInjection):
         if self._failure is not None:
             raise self._failure
         self.heal()
-        await self.until(lambda: self._brokers.has_started, timeout_s=_REJOIN_S)
+        await self.until(self._all_brokers_have_started, timeout_s=_REJOIN_S)
         await self._brokers.wait_loaded()
         for invariant in self._eventually:
             await self._wait_for_invariant(invariant)
@@ -214,6 +214,8 @@ class PartageWorld(FaultInjection):
                 break
             for task in tasks:
                 task.cancel()
+            for process in [*self._processes.values(), *self._ended]:
+                self._loop.make_ready(process.take_lost_steps())
             await asyncio.wait(tasks, timeout=10)
         await self._loop.shutdown_asyncgens()
         self._network.close()
@@ -236,6 +238,9 @@ class PartageWorld(FaultInjection):
 
     def _start_broker(self, name: str) -> None:
         self.process(self._brokers.main(name), name=name)
+
+    def _all_brokers_have_started(self) -> bool:
+        return self._brokers.has_started
 
     def _on_broker_started(self, broker: Broker, disk: MemoryDisk) -> None:
         self._idle_polls.observe(broker, disk)
@@ -406,7 +411,7 @@ class PartageWorld(FaultInjection):
             if result:
                 return
             if self._loop.time() >= limit_s:
-                name = getattr(condition, "__name__", "the condition")
+                name = getattr(condition, "__name__", "the condition").lstrip("_")
                 raise WaitTimeoutError(f"{name} was not true within {timeout_s:g} virtual seconds")
             await asyncio.sleep(_CHECK_INTERVAL_S)
 

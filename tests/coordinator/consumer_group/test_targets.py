@@ -7,7 +7,11 @@ from collections.abc import Mapping
 import msgspec
 
 from partage.coordinator.consumer_group.actions import ComputeTarget, ResolveRegexes
-from partage.coordinator.consumer_group.events import GroupConfig, TopicImage
+from partage.coordinator.consumer_group.events import (
+    GroupConfig,
+    RegexesResolved,
+    TopicImage,
+)
 from partage.coordinator.consumer_group.replies import ConsumerGroupHeartbeatReply
 from partage.coordinator.events import DeleteGroup
 from partage.coordinator.outcome import GroupEventType
@@ -212,6 +216,26 @@ def test_heartbeat_without_news_keeps_the_report_of_one_that_waits() -> None:
     assert not harness.group.members["A"].must_revoke
 
 
+def test_exchange_of_as_many_partitions_is_told() -> None:
+    harness = waiting_harness()
+    harness.has_full_targets = False
+    harness.send("A", 0, **joining("t"))
+    harness.complete(only_action(harness), {"A": parts(t=(0, 1))})
+    ticket = harness.send("A", 2, subscribed_topics=["t", "u"], owned=parts(t=(0,)))
+    harness.complete(only_action(harness), {"A": parts(t=(0, 2))})
+    assert harness.replies[ticket].assignment == parts(t=(0, 2))
+
+
+def test_heartbeat_with_one_field_keeps_the_others() -> None:
+    harness = ConsumerHarness(topics={"t": topic("t", 1), "u": topic("u", 1)})
+    fields = {"rebalance_timeout_ms": 7_000, "rack_id": "r", "server_assignor": "range"}
+    harness.ask("A", 0, **(joining("t") | fields))
+    harness.beat("A", subscribed_topics=["u"])
+    record = harness.group.members["A"].subscription
+    assert record.subscribed_topics == ("u",)
+    assert {name: getattr(record, name) for name in fields} == fields
+
+
 def test_targets_are_computed_at_most_once_per_interval() -> None:
     harness = ConsumerHarness(settings=ConsumerGroupSettings())
     harness.join("A", "t")
@@ -331,6 +355,27 @@ def test_regex_is_resolved_again_after_topics_changed() -> None:
     harness.advance(10_000)
     harness.beat("A")
     assert harness.beat("A").assignment == parts(ra=(0,), rb=(0,))
+
+
+def test_topic_that_is_created_during_a_match_is_matched_later() -> None:
+    harness = waiting_harness(topics={"ra": topic("ra", 1)})
+    harness.send("A", 0, **{**joining(), "subscribed_regex": "r.*"})
+    version = harness.version
+    (first,) = [each for each in harness.actions if isinstance(each, ResolveRegexes)]
+    harness.actions.clear()
+    harness.change_topics(topic("ra", 1), topic("rb", 1))
+    harness.handle(
+        RegexesResolved(
+            at_ms=harness.now_ms,
+            group_id="g",
+            sequence=first.sequence,
+            topics={"r.*": frozenset({"ra"})},
+            version=version,
+        )
+    )
+    harness.advance(10_000)
+    harness.send("A", 1)
+    assert any(isinstance(each, ResolveRegexes) for each in harness.actions)
 
 
 def test_regex_is_resolved_again_after_the_refresh_interval() -> None:

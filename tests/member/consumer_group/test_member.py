@@ -155,6 +155,22 @@ def test_partitions_of_an_open_callback_are_reported_after_a_lost_connection() -
     assert owned == {topic_id("ta"): (0, 1, 2, 3), topic_id("tb"): (0,)}
 
 
+def test_loss_of_a_former_connection_changes_nothing() -> None:
+    node = group_of(A=None)["A"]
+    former = node.member.link.coordinator_serial
+    assert former is not None
+    node.lose_connection()
+    node.group.advance(1_000)
+    node.find()
+    node.exchange()
+    found = node.member.link.coordinator_serial
+    node.handle(events.CoordinatorLost(at_ms=node.now_ms, serial=former))
+    node.handle(events.CoordinatorNotFound(at_ms=node.now_ms, serial=former))
+    assert found is not None
+    assert node.member.link.coordinator_serial == found
+    assert next_heartbeat(node).subscribed_topics is None
+
+
 def test_subscription_changes_are_sent_at_once() -> None:
     node = group_of(A=None)["A"]
     node.subscribe("ta", regex="x.*")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from .cluster_mutants import CLUSTER_MUTANTS
 from .consumer_group_mutants import CONSUMER_GROUP_MUTANTS
+from .consumer_independent_mutants import CONSUMER_INDEPENDENT_MUTANTS
 from .consumer_member_mutants import CONSUMER_MEMBER_MUTANTS
 from .migration_mutants import MIGRATION_MUTANTS
 from .mutant import Mutant
@@ -381,5 +382,6 @@ MUTANTS = (
     *TRANSACTION_MUTANTS,
     *CONSUMER_GROUP_MUTANTS,
     *CONSUMER_MEMBER_MUTANTS,
+    *CONSUMER_INDEPENDENT_MUTANTS,
     *MIGRATION_MUTANTS,
 )

@@ -25,7 +25,13 @@ from partage.coordinator.shard import Shard
 from partage.model.settings import GroupSettings
 from partage.store.log_merge import merge
 from partage.store.record_formats import encode_record
-from partage.store.shard_log import encode_records, replay, shard_of, subscribed_topics
+from partage.store.shard_log import (
+    encode_records,
+    find_shard,
+    replay,
+    shard_of,
+    subscribed_topics,
+)
 from partage.wire.consumer_protocol import (
     ConsumerTopicPartitions,
     Subscription,
@@ -85,6 +91,13 @@ def test_shard_of_group_equals_kafka(group_id: str, of_50: int, of_7: int) -> No
     assert shard_of(group_id, 50) == of_50
     assert shard_of(group_id, 7) == of_7
     assert shard_of(group_id, 1) == 0
+
+
+def test_find_shard_long_and_repeated_ids_equal_shard_of() -> None:
+    """The counts of shards of groups and of transactional ids may differ."""
+    for name in ("", "a", "a" * 256, "a" * 257, "ü" * 300):
+        for count in (50, 7, 50):
+            assert find_shard(name, count) == shard_of(name, count)
 
 
 # Batches.

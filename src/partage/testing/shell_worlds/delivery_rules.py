@@ -1,0 +1,197 @@
+"""The rules about what readers get, by name:
+
+- ``content``: each record that is read has the value that was written at its offset.
+- ``order``: between assignment and revocation, offsets follow each other without a gap.
+- ``start``: an owner starts at the committed offset, or at the beginning if there is none.
+- ``owner``: only the owner of a partition reads it, and not while it is paused.
+- ``callbacks``: only partitions that are owned are revoked or lost, and only others assigned.
+- ``commit``: when a commit returns, the coordinator has the position or a later one.
+- ``repeat``: without faults and seeks, no record is read twice in a group.
+- ``delivery``: after all faults, each record is read in each group that subscribes to it.
+
+The rules of `partage.testing.world.rules` apply, too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+
+from partage.client.consumer.records import Record
+from partage.model.topic_partition import TopicPartition
+from partage.testing.shell_worlds.wire_watch import CommitTimeline
+
+
+@dataclass
+class OwnedPlace:
+    """The time in which one process owns one partition.
+
+    Attributes:
+        since_s: When the listener was told.
+        next_offset: The offset that must come next; None before the first record.
+        is_paused: True while no record may come.
+    """
+
+    since_s: float
+    next_offset: int | None = None
+    is_paused: bool = False
+
+
+@dataclass
+class ReaderRun:
+    """One run of a reader process, from its start until it ends or is killed."""
+
+    name: str
+    group: str
+    owned: dict[TopicPartition, OwnedPlace] = field(default_factory=dict)
+
+
+class DeliveryRules:
+    """Checks what all readers of a world get.
+
+    Args:
+        now_s: Returns the virtual time in seconds.
+        commits: The commits that the broker has acknowledged.
+        report: Called with the name of a broken rule and a description.
+        may_repeat: A group may read a record again, because of faults or seeks.
+    """
+
+    def __init__(
+        self,
+        now_s: Callable[[], float],
+        commits: CommitTimeline,
+        report: Callable[[str, str], None],
+        *,
+        may_repeat: bool,
+    ) -> None:
+        self._now_s = now_s
+        self._commits = commits
+        self._report = report
+        self._may_repeat = may_repeat
+        #: The values of acknowledged records, and their number.
+        self.written: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
+        self._seen: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
+        #: The offsets that were read, by group.
+        self.read: dict[str, dict[TopicPartition, set[int]]] = defaultdict(lambda: defaultdict(set))
+        self.read_count = 0
+        self._runs: dict[str, ReaderRun] = {}
+
+    # Writers
+
+    def on_written(self, partition: TopicPartition, first: int, values: Collection[bytes]) -> None:
+        """Note acknowledged records."""
+        stored = self.written[partition]
+        for offset, value in enumerate(values, start=first):
+            other = stored.setdefault(offset, value)
+            if other != value:
+                self._report("content", f"{partition} {offset} is {other!r} and {value!r}")
+
+    # Readers
+
+    def start(self, name: str, group: str) -> ReaderRun:
+        """Note that a reader process starts; its former run owns nothing any more."""
+        run = self._runs[name] = ReaderRun(name, group)
+        return run
+
+    def end(self, name: str) -> None:
+        """Note that a reader process was killed or has ended."""
+        self._runs.pop(name, None)
+
+    def on_assigned(self, run: ReaderRun, partitions: Iterable[TopicPartition]) -> None:
+        """Check the partitions of a callback, and note that the process owns them."""
+        for partition in partitions:
+            if partition in run.owned:
+                self._report("callbacks", f"{run.name} gets {partition}, which it owns already")
+            run.owned[partition] = OwnedPlace(self._now_s())
+
+    def on_given_up(self, run: ReaderRun, call: str, partitions: Iterable[TopicPartition]) -> None:
+        """Check the partitions of a callback, and note that the process does not own them."""
+        for partition in partitions:
+            if run.owned.pop(partition, None) is None:
+                self._report("callbacks", f"{call} {partition} of {run.name}, which has not got it")
+
+    def on_seek(self, run: ReaderRun, partition: TopicPartition, offset: int) -> None:
+        """Note that a process continues at an offset."""
+        run.owned[partition].next_offset = offset
+
+    def readable(self, run: ReaderRun, partition: TopicPartition) -> int:
+        """Return the offset up to which the group has read all records of a partition."""
+        read, offset = self.read[run.group][partition], 0
+        while offset in read:
+            offset += 1
+        return offset
+
+    def on_record(self, run: ReaderRun, record: Record) -> None:
+        """Check a record that a process got."""
+        partition = TopicPartition(record.topic, record.partition)
+        offset, where = record.offset, f"{partition} {record.offset}"
+        value = self._seen[partition].setdefault(offset, record.value)
+        written = self.written[partition].get(offset, value)
+        if not record.value == value == written:
+            self._report("content", f"{run.name} read {record.value!r} at {where}, not {written!r}")
+        place = run.owned.get(partition)
+        if place is None:
+            self._report("owner", f"{run.name} read {where} without owning it")
+            return
+        if place.is_paused:
+            self._report("owner", f"{run.name} read {where} while it was paused")
+        for other in self._runs.values():
+            owner = other.owned.get(partition) if other.group == run.group else None
+            if owner is not None and other is not run and owner.since_s > place.since_s:
+                self._report("owner", f"{run.name} read {where}, which {other.name} owns")
+        if place.next_offset is None:
+            starts = self._commits.offsets_since(run.group, partition, place.since_s)
+            if offset not in starts:
+                self._report(
+                    "start", f"{run.name} starts at {where}; committed was {sorted(starts)}"
+                )
+        elif offset != place.next_offset:
+            self._report("order", f"{run.name} read {where} instead of {place.next_offset}")
+        place.next_offset = offset + 1
+        read = self.read[run.group][partition]
+        if offset in read and not self._may_repeat:
+            self._report("repeat", f"{run.name} read {where} again")
+        read.add(offset)
+        self.read_count += 1
+
+    def on_committed(self, run: ReaderRun, offsets: dict[TopicPartition, int]) -> None:
+        """Check a commit of offsets that has returned."""
+        for partition, offset in offsets.items():
+            if partition not in run.owned:
+                continue
+            stored = self._commits.committed.get((run.group, partition))
+            if stored is None or stored < offset:
+                self._report(
+                    "commit", f"{run.name} committed {offset} of {partition}, stored is {stored}"
+                )
+
+    # The end
+
+    def check_last_commits(self, subscriptions: dict[str, set[str]]) -> None:
+        """Check that the committed offsets are the ends of the partitions, when all is read.
+
+        Args:
+            subscriptions: The topics of each group.
+        """
+        for group, topics in subscriptions.items():
+            for partition, stored in self.written.items():
+                committed = self._commits.committed.get((group, partition), 0)
+                if partition.topic in topics and committed <= max(stored):
+                    self._report(
+                        "commit", f"{group} has committed {committed} of {partition} at the end"
+                    )
+
+    def unread(self, subscriptions: dict[str, set[str]]) -> dict[str, dict[TopicPartition, int]]:
+        """Return the number of records that each group has not read.
+
+        Args:
+            subscriptions: The topics of each group.
+        """
+        found: dict[str, dict[TopicPartition, int]] = {}
+        for group, topics in subscriptions.items():
+            for partition, stored in self.written.items():
+                missing = len(stored.keys() - self.read[group][partition])
+                if partition.topic in topics and missing:
+                    found.setdefault(group, {})[partition] = missing
+        return found

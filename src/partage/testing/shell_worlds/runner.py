@@ -1,0 +1,304 @@
+"""Runs one world: faults, recovery, a calm time, and the end of all clients.
+
+After all faults each record must be read, with no gap of `_DELIVERY_S` between two of them. Then
+nothing happens for a while but a few new records: they must arrive soon, and no member may rejoin,
+look its coordinator up, or open connections (rule ``calm``). At last all readers close: they leave
+their groups, and neither connections nor tasks stay (rule ``close``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from types import CoroutineType
+from typing import Final
+
+import msgspec
+
+from partage.model.addresses import Address
+from partage.model.topic_partition import TopicPartition
+from partage.testing.shell_worlds.delivery_rules import DeliveryRules
+from partage.testing.shell_worlds.reader import CLOSE_S, Reader
+from partage.testing.shell_worlds.scenario import ShellScenario
+from partage.testing.shell_worlds.wire_watch import WireWatch
+from partage.testing.shell_worlds.writer import Writer
+from partage.testing.world.errors import InvariantError, WaitTimeoutError
+from partage.testing.world.world import PartageWorld
+
+_WARM_UP_S: Final = 5.0
+_CHECK_S: Final = 0.25
+_DELIVERY_S: Final = 60.0
+#: The same if connections were at most reset: nobody has to wait for a timeout.
+_RECONNECTED_S: Final = 10.0
+#: Longer than any session: killed members leave their groups before.
+_STABLE_S: Final = 60.0
+_CALM_S: Final = 12.0
+_FRESH_S: Final = 3.0
+_FIRST_PRODUCER_ID: Final = 900_000
+#: Requests that a member of a stable group does not send, with the number that is allowed.
+_NEEDLESS: Final = {
+    "JoinGroup": 0,
+    "SyncGroup": 0,
+    "FindCoordinator": 0,
+    "LeaveGroup": 0,
+    "ListOffsets": 0,
+    "OffsetFetch": 0,
+}
+#: The most requests of a reader in a second of calm.
+_RATE_MAX: Final = {"Heartbeat": 1.5, "ConsumerGroupHeartbeat": 2.5, "Fetch": 25, "Metadata": 2}
+#: The fewest heartbeats of a reader in a second of calm.
+_HEARTBEATS_MIN: Final = 0.5
+
+
+class ShellResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one world.
+
+    Attributes:
+        seed: Its seed.
+        rule: The broken rule; None if none was broken.
+        description: How it was broken.
+        records: The number of records that were written.
+        reads: The number of records that were read in all groups.
+        faults: The drawn faults.
+        story: What happened, a line for each event.
+    """
+
+    seed: int
+    rule: str | None
+    description: str
+    records: int
+    reads: int
+    faults: list[str]
+    story: list[str]
+
+
+def run_shell_world(scenario: ShellScenario) -> ShellResult:
+    """Run one world in this process."""
+    with TemporaryDirectory(prefix="partage-shells-") as directory:
+        world = PartageWorld(scenario.seed, Path(directory), scenario.settings)
+        run = _ShellWorld(world, scenario)
+        rule, description = None, ""
+        try:
+            world.run(run.main)
+        except InvariantError as error:
+            rule, _, description = str(error).partition(": ")
+        except WaitTimeoutError as error:
+            rule, description = "liveness", str(error)
+        except Exception as error:  # of a client or of the broker: nothing else runs
+            rule, description = "failure", f"{type(error).__name__}: {error}"
+    rules = run.rules
+    return ShellResult(
+        seed=scenario.seed,
+        rule=rule,
+        description=description,
+        records=sum(map(len, rules.written.values())),
+        reads=sum(len(each) for group in rules.read.values() for each in group.values()),
+        faults=[str(fault) for fault in world.plan],
+        story=world.story,
+    )
+
+
+class _ShellWorld:
+    """One world while it runs."""
+
+    def __init__(self, world: PartageWorld, scenario: ShellScenario) -> None:
+        self._world = world
+        self._scenario = scenario
+        self._rng = Random(f"shell clients {scenario.seed}")
+        self._watch = world.record_requests(lambda loop: WireWatch(loop, self._on_process_end))
+        self._subscriptions: dict[str, set[str]] = defaultdict(set)
+        for plan in scenario.readers.values():
+            self._subscriptions[plan.group] |= set(plan.topics)
+        self.rules = DeliveryRules(
+            lambda: world.elapsed_s,
+            self._watch.commits,
+            world.break_rule,
+            may_repeat=bool(scenario.faults or scenario.broker_kills) or self._has_seeks,
+        )
+        self._readers: dict[str, Reader] = {}
+        self._writers: list[Writer] = []
+
+    @property
+    def _has_seeks(self) -> bool:
+        return any(plan.seeks for plan in self._scenario.readers.values())
+
+    def _on_process_end(self, name: str) -> None:
+        self.rules.end(name)
+
+    async def main(self) -> None:
+        """The test of the world."""
+        world, scenario = self._world, self._scenario
+        if self._has_seeks:
+            world.allow("duplicate")
+        for topic, count in scenario.partitions.items():
+            await world.create_topic(topic, count)
+        self._start_writers()
+        for name, plan in scenario.readers.items():
+            reader = Reader(
+                name,
+                plan,
+                self.rules,
+                world,
+                Random(f"{name} {scenario.seed}"),
+            )
+            reader.is_calm = not (scenario.faults or scenario.broker_kills)
+            self._readers[name] = reader
+            world.process(reader.main, name=name)
+            await asyncio.sleep(self._rng.choice((0, 0, 0.3, 4)))
+        await asyncio.sleep(_WARM_UP_S)
+        world.draw_faults(scenario.faults, within_s=scenario.faults_within_s)
+        await self._kill_broker()
+        await asyncio.sleep(1)
+        await self._recover()
+        await self._stay_calm()
+        await self._close()
+
+    async def _kill_broker(self) -> None:
+        """Kill the broker now and then while the faults happen, and wait for their end."""
+        world, rng, scenario = self._world, self._rng, self._scenario
+        begin_s = world.elapsed_s
+        within_s = scenario.faults_within_s
+        for after_s in sorted(rng.uniform(0, within_s) for _ in range(scenario.broker_kills)):
+            await asyncio.sleep(max(0, begin_s + after_s - world.elapsed_s))
+            world.kill(world.broker)
+            await asyncio.sleep(rng.choice((0.05, 0.5, 3)))
+            if not world.is_running(world.broker):
+                world.restart(world.broker)
+        await asyncio.sleep(max(0, begin_s + within_s - world.elapsed_s))
+
+    def _start_writers(self) -> None:
+        world, scenario = self._world, self._scenario
+        host, _, port = world.bootstrap_servers.partition(":")
+        places = [
+            TopicPartition(topic, number)
+            for topic, count in scenario.partitions.items()
+            for number in range(count)
+        ]
+        for number in range(scenario.writers):
+            own = places[number :: scenario.writers]
+            if not own:
+                continue
+            writer = Writer(
+                Address(host, int(port)),
+                self.rules,
+                own,
+                _FIRST_PRODUCER_ID + number,
+                Random(f"writer {number} {scenario.seed}"),
+                scenario.batch_records,
+                scenario.write_every_s,
+            )
+            self._writers.append(writer)
+            world.process(writer.main, name=f"writer-{number + 1}")
+
+    # After the faults
+
+    async def _recover(self) -> None:
+        world, scenario = self._world, self._scenario
+        world.heal()
+        for name in [*self._readers, *(f"writer-{n + 1}" for n in range(len(self._writers)))]:
+            if not world.is_running(name):
+                world.restart(name)
+        for writer in self._writers:
+            writer.is_stopped = True
+        for reader in self._readers.values():
+            reader.is_calm = True
+        is_cut_off = bool(scenario.faults)
+        await self._wait_for_delivery(_DELIVERY_S if is_cut_off else _RECONNECTED_S)
+
+    async def _wait_for_delivery(self, timeout_s: float) -> None:
+        read, read_s = -1, 0.0
+        while True:
+            unread = self.rules.unread(self._subscriptions)
+            if not (self._is_writing or unread):
+                return
+            now_s = self._world.elapsed_s
+            if self.rules.read_count > read:
+                read, read_s = self.rules.read_count, now_s
+            if now_s > read_s + timeout_s:
+                what = unread or "a writer does not end"
+                self._world.break_rule("delivery", f"no record in {timeout_s:g} s; unread: {what}")
+                await asyncio.Event().wait()
+            await asyncio.sleep(_CHECK_S)
+
+    @property
+    def _is_writing(self) -> bool:
+        return any(
+            self._world.is_running(f"writer-{number + 1}") for number in range(len(self._writers))
+        )
+
+    async def _stay_calm(self) -> None:
+        world, watch = self._world, self._watch
+        await asyncio.sleep(_STABLE_S)
+        for reader in self._readers.values():
+            reader.is_strict = True
+        watch.reset_counts()
+        await asyncio.sleep(_CALM_S)
+        for name, plan in self._scenario.readers.items():
+            self._check_requests(name, is_static="group_instance_id" in plan.options)
+        for number, writer in enumerate(self._writers):
+            writer.is_stopped, writer.limit = False, 2 * writer.limit
+            world.restart(f"writer-{number + 1}")
+        await asyncio.sleep(2 * self._scenario.write_every_s)
+        for writer in self._writers:
+            writer.is_stopped = True
+        await self._wait_for_delivery(_FRESH_S + self._scenario.write_every_s)
+
+    def _check_requests(self, name: str, *, is_static: bool) -> None:
+        counts = {
+            api: n for (process, api), n in self._watch.requests_by.items() if process == name
+        }
+        for api, allowed in _NEEDLESS.items():
+            if counts.get(api, 0) > allowed:
+                self._world.break_rule("calm", f"{name} sent {counts[api]} {api} requests")
+        for api, rate in _RATE_MAX.items():
+            if counts.get(api, 0) > rate * _CALM_S:
+                self._world.break_rule(
+                    "calm", f"{name} sent {counts[api]} {api} requests in {_CALM_S:g} s"
+                )
+        beats = counts.get("Heartbeat", 0) + counts.get("ConsumerGroupHeartbeat", 0)
+        if beats < _HEARTBEATS_MIN * _CALM_S:
+            self._world.break_rule("calm", f"{name} sent {beats} heartbeats in {_CALM_S:g} s")
+        if counts.get("ApiVersions", 0) and not counts.get("Metadata", 0):
+            self._world.break_rule("calm", f"{name} opened a connection")
+
+    # The end
+
+    async def _close(self) -> None:
+        world = self._world
+        for reader in self._readers.values():
+            reader.is_stopped = True
+        slowest_s = max(plan.work_s for plan in self._scenario.readers.values())
+        try:
+            await world.until(
+                lambda: not any(map(world.is_running, self._readers)),
+                timeout_s=CLOSE_S + 2 * slowest_s + 5,
+            )
+        except WaitTimeoutError:
+            world.break_rule("close", "a reader does not end")
+            await asyncio.Event().wait()
+        await asyncio.sleep(1)
+        self.rules.check_last_commits(self._subscriptions)
+        for group in self._subscriptions:
+            static = {
+                name
+                for name, plan in self._scenario.readers.items()
+                if plan.group == group and "group_instance_id" in plan.options
+            }
+            if (count := self._watch.member_count(group)) > len(static):
+                world.break_rule("close", f"{group} has {count} members at the end")
+        if any(fault.kind == "kill" and fault.target in self._readers for fault in world.plan):
+            return  # the tasks of killed processes stay until the world ends
+        for task in _client_tasks():
+            world.break_rule("close", f"a task of a client is left: {task.get_coro()}")
+
+
+def _client_tasks() -> Iterator[asyncio.Task[object]]:
+    """Yield the tasks that run code of the client."""
+    for task in asyncio.all_tasks():
+        work = task.get_coro()
+        if isinstance(work, CoroutineType) and "/partage/client/" in work.cr_code.co_filename:
+            yield task

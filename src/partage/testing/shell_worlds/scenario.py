@@ -1,0 +1,167 @@
+"""The options of one world, drawn from its seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any, Final, Literal
+
+import msgspec
+
+CommitStyle = Literal["auto", "after_poll", "offsets", "at_revoke"]
+
+#: Lists of assignors that the members of one group share.
+_STRATEGIES: Final = (
+    ("range",),
+    ("roundrobin",),
+    ("sticky",),
+    ("cooperative-sticky",),
+    ("cooperative-sticky", "range"),
+)
+
+
+class ReaderPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What one reader process does.
+
+    Attributes:
+        group: The consumer group.
+        topics: The topics of its subscription.
+        options: Options of its consumer.
+        commits: When it commits.
+        work_s: Time between two polls, in seconds.
+        poll_timeout_ms: Timeout of each poll.
+        takes_arrow: It converts the records to Arrow.
+        iterates: It reads with ``async for`` instead of ``poll``.
+        pauses: It pauses and resumes partitions.
+        seeks: It seeks back now and then.
+    """
+
+    group: str
+    topics: tuple[str, ...]
+    options: dict[str, Any]
+    commits: CommitStyle
+    work_s: float
+    poll_timeout_ms: int
+    takes_arrow: bool
+    iterates: bool
+    pauses: bool
+    seeks: bool
+
+
+class ShellScenario(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of one world.
+
+    Attributes:
+        seed: Determines everything random.
+        settings: Broker settings by Kafka's names.
+        partitions: The number of partitions of each topic.
+        readers: The reader processes, by name.
+        writers: The number of writer processes.
+        batch_records: The largest number of records in a batch.
+        write_every_s: Time between two batches of a writer, in seconds.
+        faults: The number of faults.
+        faults_within_s: The time in which they begin.
+        broker_kills: How often the broker is killed and started again, besides the faults.
+    """
+
+    seed: int
+    settings: dict[str, str]
+    partitions: dict[str, int]
+    readers: dict[str, ReaderPlan]
+    writers: int
+    batch_records: int
+    write_every_s: float
+    faults: int
+    faults_within_s: float
+    broker_kills: int
+
+
+def draw_scenario(seed: int, changes: Mapping[str, Any] | None = None) -> ShellScenario:
+    """Return the world of a seed.
+
+    Args:
+        seed: The seed.
+        changes: Fields of the scenario to replace.
+    """
+    rng = Random(f"shells {seed}")
+    partitions = {"t": rng.choice((1, 2, 4, 6)), "u": rng.choice((1, 3))}
+    readers: dict[str, ReaderPlan] = {}
+    for group in ("g", "h")[: rng.choice((1, 1, 2))]:
+        shared = _group_options(rng)
+        style: CommitStyle = rng.choice(("auto", "auto", "after_poll", "offsets", "at_revoke"))
+        for _ in range(rng.choice((1, 2, 2, 3))):
+            name = f"reader-{len(readers) + 1}"
+            readers[name] = _draw_reader(rng, name, group, shared, style)
+    scenario = ShellScenario(
+        seed=seed,
+        settings={
+            "group.initial.rebalance.delay.ms": rng.choice(("0", "0", "500")),
+            "group.min.session.timeout.ms": "1000",
+            # With the consumer protocol, a member is not told the session timeout. It takes the
+            # default.
+            "group.consumer.session.timeout.ms": "45000",
+            "group.consumer.min.heartbeat.interval.ms": "500",
+            "group.consumer.heartbeat.interval.ms": "1000",
+            "log.segment.bytes": rng.choice(("4096", "1048576")),
+            "log.index.interval.bytes": rng.choice(("256", "4096")),
+            "offsets.topic.num.partitions": rng.choice(("1", "4")),
+            "connections.max.idle.ms": rng.choice(("600000", "600000", "15000")),
+        },
+        partitions=partitions,
+        readers=readers,
+        writers=rng.choice((1, 2)),
+        batch_records=rng.choice((1, 5, 40)),
+        write_every_s=rng.choice((0.2, 0.5, 1.0)),
+        faults=rng.choice((0, 2, 4, 6)),
+        faults_within_s=rng.choice((20.0, 40.0)),
+        broker_kills=rng.choice((0, 0, 0, 2, 5)),
+    )
+    return msgspec.structs.replace(scenario, **(changes or {}))
+
+
+def _group_options(rng: Random) -> dict[str, Any]:
+    """Draw the options that the members of a group share."""
+    options: dict[str, Any] = {"max_poll_interval_ms": rng.choice((6_000, 20_000))}
+    protocol = rng.choice(("classic", "classic", "classic", "consumer", "consumer", "auto"))
+    if protocol != "classic":  # the broker decides about sessions
+        return {**options, "group_protocol": protocol}
+    return {
+        **options,
+        "partition_assignment_strategy": list(rng.choice(_STRATEGIES)),
+        "session_timeout_ms": rng.choice((4_000, 8_000)),
+        "heartbeat_interval_ms": 1_000,
+    }
+
+
+def _draw_reader(
+    rng: Random, name: str, group: str, shared: Mapping[str, Any], commits: CommitStyle
+) -> ReaderPlan:
+    options = {
+        **shared,
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": commits == "auto",
+        "auto_commit_interval_ms": rng.choice((200, 1_000, 5_000)),
+        "max_poll_records": rng.choice((1, 7, 500)),
+        "max_partition_fetch_bytes": rng.choice((400, 5_000, 1_048_576)),
+        "fetch_max_bytes": rng.choice((1_000, 52_428_800)),
+        "buffer_bytes_max": rng.choice((500, 2_000, 67_108_864)),
+        "fetch_max_wait_ms": rng.choice((100, 500)),
+        "fetch_min_bytes": rng.choice((1, 1, 300)),
+        "metadata_max_age_ms": rng.choice((2_000, 300_000)),
+        "request_timeout_ms": rng.choice((3_000, 30_000)),
+        "isolation_level": rng.choice(("read_uncommitted", "read_committed")),
+    }
+    if rng.random() < 0.25:
+        options["group_instance_id"] = name
+    return ReaderPlan(
+        group=group,
+        topics=rng.choice((("t",), ("t", "u"))),
+        options=options,
+        commits=commits,
+        work_s=rng.choice((0.0, 0.05, 0.4)),
+        poll_timeout_ms=rng.choice((0, 100, 1_000)),
+        takes_arrow=rng.random() < 0.2,
+        iterates=rng.random() < 0.2,
+        pauses=rng.random() < 0.25,
+        seeks=rng.random() < 0.25,
+    )

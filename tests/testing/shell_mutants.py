@@ -1,0 +1,192 @@
+"""Bugs to plant in the shells of the consumer and of the broker; see `shell_mutation`."""
+
+from __future__ import annotations
+
+from lab.mutant import Mutant
+
+_FETCH = "partage.client.consumer.fetch_state_machine"
+_STATE = "partage.client.consumer.partition_state"
+_FETCHER = "partage.client.consumer.fetcher"
+_ENGINE = "partage.client.consumer.engine"
+_POLLS = "partage.client.consumer.group_polls"
+_GROUP = "partage.client.consumer.group_subscription"
+_DRIVER = "partage.client.group.driver"
+_COMMITS = "partage.client.group.offset_committer"
+_SERVER = "partage.broker.net.connection"
+
+SHELL_MUTANTS = (
+    Mutant(
+        "a response to a fetch whose buffer was given up is used",
+        _FETCH,
+        "        if state.fetch_offset != wanted.offset:\n            return\n",
+        "",
+    ),
+    Mutant(
+        "results for a former position are used",
+        _FETCH,
+        "return state if state is not None and state.permit is lease else None",
+        "return state",
+    ),
+    Mutant(
+        "records that are put back lose the first one",
+        _FETCH,
+        "state.position = taken.chunk.from_offset = from_offset\n",
+        "state.position = taken.chunk.from_offset = from_offset + 1\n",
+    ),
+    Mutant(
+        "the bytes of a finished fetch stay reserved",
+        _FETCH,
+        "        self._in_flight_bytes.pop(fetch.broker_id, None)\n",
+        "",
+    ),
+    Mutant(
+        "a buffer that is given up is not fetched again",
+        _STATE,
+        "        self.fetch_offset = self.position\n\n",
+        "\n",
+    ),
+    Mutant(
+        "fetched records stay after a seek",
+        _STATE,
+        "        self.chunks.clear()\n        self.buffered_bytes = 0\n        self.is_in_flight",
+        "        self.buffered_bytes = 0\n        self.is_in_flight",
+    ),
+    Mutant(
+        "paused partitions are delivered",
+        _STATE,
+        "return bool(self.chunks) and not self.is_paused",
+        "return bool(self.chunks)",
+    ),
+    Mutant(
+        "a partition with an outdated leader stays outdated",
+        _FETCHER,
+        "        self._stale = {partition for partition in self._stale "
+        "if partition.topic != topic.name}\n",
+        "",
+    ),
+    Mutant(
+        "the fetcher keeps its tasks when it stops",
+        _FETCHER,
+        "        for task in tasks:\n            task.cancel()\n"
+        "        await asyncio.gather(*tasks, return_exceptions=True)\n",
+        "",
+    ),
+    Mutant(
+        "revoked partitions keep their positions",
+        _ENGINE,
+        "            self._positions.remove_partitions(partitions)\n        self._wake_fetcher()",
+        "            pass\n        self._wake_fetcher()",
+    ),
+    Mutant(
+        "connections stay open after close",
+        _ENGINE,
+        "        finally:\n            self.cluster.close()\n",
+        "        finally:\n            pass\n",
+    ),
+    Mutant(
+        "the fetcher is woken once only",
+        _ENGINE,
+        "        self._is_wake_scheduled = False\n        self._fetcher",
+        "        self._fetcher",
+    ),
+    Mutant(
+        "records are delivered after the session ended",
+        _POLLS,
+        "        if snapshot.session_ends_ms is not None and at_ms >= snapshot.session_ends_ms:\n"
+        "            return False\n",
+        "",
+    ),
+    Mutant(
+        "records of revoked partitions are delivered",
+        _POLLS,
+        "        if partition not in snapshot.deliverable:\n            return False\n",
+        "",
+    ),
+    Mutant(
+        "a listener callback runs twice",
+        _POLLS,
+        "        self._completed_serial = call.serial\n",
+        "",
+    ),
+    Mutant(
+        "no commit before a revocation",
+        _GROUP,
+        "        if not self.has_auto_commit or call.callback is not ListenerCallback.REVOKED:\n",
+        "        if self.has_auto_commit or call.callback is not ListenerCallback.REVOKED:\n",
+    ),
+    Mutant(
+        "no commit before a leave",
+        _GROUP,
+        "        if self.has_auto_commit and self._assignment is not None:\n            committing",
+        "        if not self.has_auto_commit and self._assignment is not None:\n"
+        "            committing",
+    ),
+    Mutant(
+        "auto commits are one record ahead",
+        _GROUP,
+        "partition: OffsetAndMetadata(position)\n",
+        "partition: OffsetAndMetadata(position + 1)\n",
+    ),
+    Mutant(
+        "a replaced timer still fires",
+        _DRIVER,
+        "        if before is not None:\n            before.cancel()\n",
+        "",
+    ),
+    Mutant(
+        "a lost coordinator is not reported",
+        _DRIVER,
+        "            self.handle(CoordinatorLost(at_ms=now_ms(), serial=link))\n",
+        "",
+    ),
+    Mutant(
+        "a closed connection to the coordinator is used again",
+        "partage.client.group.coordinator_client",
+        "if self._connection is None or not self._connection.is_open:",
+        "if self._connection is None:",
+    ),
+    Mutant(
+        "a refused commit counts as stored",
+        _COMMITS,
+        "            stored = due - set(refused)\n",
+        "            stored = due\n",
+    ),
+    Mutant(
+        "a commit is repeated for partitions that were given up meanwhile",
+        _COMMITS,
+        "        return {p for p in left if then[p] is None or then[p] != now.get(p)}\n",
+        "        return set()\n",
+    ),
+    Mutant(
+        "pending requests of a lost connection are not failed",
+        "partage.client.connection",
+        "        for answer in waiting.values():\n            if not answer.done():\n"
+        "                answer.set_exception(failure)\n\n\n",
+        "        waiting.clear()\n\n\n",
+    ),
+    Mutant(
+        "the rest of a partial frame is lost on the broker",
+        _SERVER,
+        '        self._partial_frame = bytes(data[pos:]) if pos < end else b""\n',
+        '        self._partial_frame = b""\n',
+    ),
+    Mutant(
+        "the broker reads nothing more after a request had to wait",
+        _SERVER,
+        "            self._transport.resume_reading()\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "a changed heartbeat counts as repeated",
+        "partage.broker.net.repeated_request",
+        "return frame[_REST] == self._rest and frame[_API] == self._api_bytes",
+        "return len(frame[_REST]) == len(self._rest) and frame[_API] == self._api_bytes",
+    ),
+    Mutant(
+        "a waiting fetch is not answered when its time is over",
+        "partage.broker.apis.fetch",
+        "        self._timer = self._loop.call_later(self._request.max_wait_ms / 1000, "
+        "self.end_wait)\n",
+        "",
+    ),
+)

@@ -100,6 +100,7 @@ images: setup  ## recover IMAGES simulated disks after power failures
 lab: setup  ## simulate SEEDS worlds, from seed SEED on
 	$(BIN)/partage lab run --seeds $(or $(SEEDS),3000) --seed-from $(or $(SEED),$(shell date +%s))
 	$(BIN)/partage lab designs --seeds $(or $(SEEDS),300) --seed-from $(or $(SEED),$(shell date +%s))
+	$(BIN)/partage lab shells --seeds $(or $(SEEDS),300) --seed-from $(or $(SEED),$(shell date +%s))
 
 compare: setup  ## compare the designs of groups; write docs/comparison.md
 	$(BIN)/partage lab compare --everything --output build/comparison

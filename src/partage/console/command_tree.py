@@ -151,6 +151,11 @@ COMMANDS: Final[dict[str, CommandTarget | CommandFamily]] = {
                 "Run simulated worlds, each drawn from a seed, and check them against the rules.",
                 _LAB,
             ),
+            "shells": CommandTarget(
+                "Run the production broker and consumers in simulated worlds, and check what they "
+                "read.",
+                "partage.console.lab.shells",
+            ),
             "trace": CommandTarget(
                 "Print the history of a world, one line for each event, with the time in seconds.",
                 _LAB,

@@ -17,6 +17,7 @@ from partage.console.common.suggestions import did_you_mean
 
 #: The extra that installs a package, for packages that only some commands need.
 EXTRAS: Final = {
+    "greenlet": "world",
     "kazoo": "zookeeper",
     "markdown_it": "plot",
     "matplotlib": "plot",

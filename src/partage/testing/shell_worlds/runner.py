@@ -27,6 +27,7 @@ from partage.testing.shell_worlds.scenario import ShellScenario
 from partage.testing.shell_worlds.wire_watch import WireWatch
 from partage.testing.shell_worlds.writer import Writer
 from partage.testing.world.errors import InvariantError, WaitTimeoutError
+from partage.testing.world.virtual_loop import VirtualLoop
 from partage.testing.world.world import PartageWorld
 
 _WARM_UP_S: Final = 5.0
@@ -109,7 +110,8 @@ class _ShellWorld:
         self._world = world
         self._scenario = scenario
         self._rng = Random(f"shell clients {scenario.seed}")
-        self._watch = world.record_requests(lambda loop: WireWatch(loop, self._on_process_end))
+        self._watch: WireWatch
+        world.record_requests(self._make_watch)
         self._subscriptions: dict[str, set[str]] = defaultdict(set)
         for plan in scenario.readers.values():
             self._subscriptions[plan.group] |= set(plan.topics)
@@ -121,6 +123,10 @@ class _ShellWorld:
         )
         self._readers: dict[str, Reader] = {}
         self._writers: list[Writer] = []
+
+    def _make_watch(self, loop: VirtualLoop) -> WireWatch:
+        self._watch = WireWatch(loop, self._on_process_end)
+        return self._watch
 
     @property
     def _has_seeks(self) -> bool:

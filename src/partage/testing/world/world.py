@@ -27,6 +27,7 @@ from partage.testing.world.process import Main, WorldProcess, current_process
 from partage.testing.world.request_recorder import RequestRecorder
 from partage.testing.world.rules import RuleChecker
 from partage.testing.world.story import Story, StoryEvent
+from partage.testing.world.virtual_loop import VirtualLoop
 from partage.testing.world.zookeeper import WorldZooKeeper
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class PartageWorld(FaultInjection):
         )
         self._ended: list[WorldProcess] = []
         self._idle_polls = IdlePolls(self._loop, self._network)
-        self._rules = RuleChecker(self._brokers, self._on_broken_rule, self._loop.time)
+        self._rules = RuleChecker(self._brokers, self.break_rule, self._loop.time)
         self._always: list[Callable[[], object]] = []
         self._eventually: list[Callable[[], object]] = []
         self._failure: BaseException | None = None
@@ -122,9 +123,15 @@ class PartageWorld(FaultInjection):
         world.omitted = omitted
         return world
 
-    def record_requests(self) -> None:
-        """Record all requests to the broker, for the page of a failure; call it before `run`."""
-        self.recorder = RequestRecorder(self._loop)
+    def record_requests(
+        self, make_recorder: Callable[[VirtualLoop], RequestRecorder] = RequestRecorder
+    ) -> None:
+        """Record all requests to the broker, for the page of a failure; call it before `run`.
+
+        Args:
+            make_recorder: returns a recorder for the loop of this world.
+        """
+        self.recorder = make_recorder(self._loop)
 
     # Running
 
@@ -370,6 +377,10 @@ class PartageWorld(FaultInjection):
             if self._test_task is not None:
                 self._test_task.cancel()
 
+    def connection_count(self, name: str) -> int:
+        """Return the number of open connections of a process, clients and servers together."""
+        return self._network.connection_count(name)
+
     # Conditions and invariants
 
     @property
@@ -474,7 +485,13 @@ class PartageWorld(FaultInjection):
         """
         self._rules.allow(*rules)
 
-    def _on_broken_rule(self, name: str, text: str) -> None:
+    def break_rule(self, name: str, text: str) -> None:
+        """Fail this world because of a broken rule.
+
+        Args:
+            name: the rule.
+            text: how it was broken.
+        """
         self._story.note("world", f"rule {name} is broken: {text}")
         self._fail(InvariantError(f"{name}: {text}"))
 

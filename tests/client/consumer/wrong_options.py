@@ -48,3 +48,11 @@ BlockingProcessor(SERVERS, "joiner", Join, joined=["a"], max_poll_records="1")  
 
 RedundantIndexer(SERVERS, "search", ["a"], "indexes", client_rack="r")
 RedundantIndexer(SERVERS, "search", ["a"], "i", auto_offset_reset="none")  # error: call-arg
+
+consumer = partage.sync.Consumer(SERVERS, group_id="g")
+positions: dict[partage.TopicPartition, int] = {}
+pairs: dict[tuple[str, int], int] = {}
+consumer.commit(positions)
+consumer.commit(pairs)
+consumer.commit({"flights": 5})  # error: arg-type
+consumer.offsets_for_times(positions)

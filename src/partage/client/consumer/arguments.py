@@ -24,8 +24,17 @@ from partage.model.topic_partition import TopicPartition
 
 #: A partition in the forms that users may pass: a plain pair is one of them.
 PartitionLike = TopicPartition | tuple[str, int]
-#: Offsets to commit in the forms that users may pass.
-OffsetsLike = Mapping[PartitionLike, int | OffsetAndMetadata]
+#: Offsets to commit in the forms that users may pass. Type checkers accept a dict with keys of one
+#: type only where that type is named.
+OffsetsLike = (
+    Mapping[TopicPartition, int | OffsetAndMetadata]
+    | Mapping[tuple[str, int], int | OffsetAndMetadata]
+    | Mapping[PartitionLike, int | OffsetAndMetadata]
+)
+#: Timestamps in ms in the forms that users may pass.
+TimesLike = (
+    Mapping[TopicPartition, int] | Mapping[tuple[str, int], int] | Mapping[PartitionLike, int]
+)
 
 
 def to_topic_partition(partition: Any) -> TopicPartition:
@@ -101,7 +110,7 @@ def to_timestamp(name: str, timestamp_ms: object) -> int:
     return check_int(name, timestamp_ms, most=INT64_MAX, unit="ms since the epoch")
 
 
-def to_timestamps(times_ms: Mapping[PartitionLike, int]) -> dict[TopicPartition, int]:
+def to_timestamps(times_ms: TimesLike) -> dict[TopicPartition, int]:
     """Return timestamps in ms, by partition; raise `InvalidArgumentError` for wrong values."""
     if not isinstance(times_ms, Mapping):
         raise invalid_argument("times_ms", times_ms, "a dict, {('flights', 0): 1700000000000}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from partage.client.consumer.arguments import (
     OffsetsLike,
     PartitionLike,
+    TimesLike,
     to_timestamps,
     to_topic_partition,
     to_topic_partitions,
@@ -192,7 +193,7 @@ class Consumer(AsyncConsumerBase):
         )
 
     async def offsets_for_times(
-        self, times_ms: Mapping[PartitionLike, int]
+        self, times_ms: TimesLike
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first record offset at or after a timestamp, for each partition.
 

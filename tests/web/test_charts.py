@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partage.web.axes import LETTER_WIDTH, round_up, short_number, time_ticks
-from partage.web.lag_charts import lag_chart, sparkline
+from partage.web.lag_charts import hold_values, lag_chart, sparkline
 from partage.web.lag_history import Point
 from partage.web.timeline import OwnershipSpan, Timeline, TimelineMember, TimelineRebalance
 from partage.web.timeline_chart import (
@@ -72,7 +72,21 @@ def test_lag_chart_stays_within_frame(points: list[Point]) -> None:
     if spark:
         line = drawing(spark).find("path")
         assert line is not None
-        assert len(numbers_of(line.attrib["d"])) == len(points)
+        assert len(numbers_of(line.attrib["d"])) == len(hold_values(points))
+
+
+def test_lag_stays_constant_until_the_sample_after_a_gap() -> None:
+    """A coordinator publishes only changes of the lag."""
+    points = [Point(NOW, 0), Point(NOW + 10_000, 1), Point(NOW + 2_000_000, 5)]
+    held = [*points[:2], Point(NOW + 2_000_000, 1), points[2]]
+    assert hold_values(points) == held
+    (line,) = [
+        each
+        for each in drawing(lag_chart(points, NOW, NOW + 2_000_000)).iter("path")
+        if each.attrib["class"] == "line"
+    ]
+    _, (_, low), (corner_x, corner_y), (end_x, _) = numbers_of(line.attrib["d"])
+    assert (corner_x, corner_y) == (end_x, low)
 
 
 @pytest.mark.parametrize("chart", ["lag", "owners"])

@@ -10,7 +10,7 @@ from typing import Final
 
 from partage.web.axes import label_x, round_up, short_number, time_ticks
 from partage.web.formats import age, clock, number
-from partage.web.lag_history import Point
+from partage.web.lag_history import COARSE_MS, Point
 from partage.web.markup import Markup, concatenate, element
 
 SPARK_WIDTH: Final = 120
@@ -19,6 +19,8 @@ WIDTH: Final = 960
 HEIGHT: Final = 180
 # The same left margin as in the timeline chart, so that times are aligned.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 150, 12, 10, 24
+# Samples of one minute are the coarsest that `LagHistory` keeps.
+_GAP_MS: Final = COARSE_MS
 
 
 def sparkline(points: Sequence[Point]) -> Markup:
@@ -26,7 +28,7 @@ def sparkline(points: Sequence[Point]) -> Markup:
     if len(points) < 2:
         return Markup("")
     highest = max(point.value for point in points)
-    drawn = _path(points, (1, 1), (SPARK_WIDTH - 2, SPARK_HEIGHT - 2), max(highest, 1))
+    drawn = _path(hold_values(points), (1, 1), (SPARK_WIDTH - 2, SPARK_HEIGHT - 2), max(highest, 1))
     said = f"lag in the last {age(points[-1].at_ms - points[0].at_ms)}: {_said(points)}"
     return element(
         "svg",
@@ -63,6 +65,20 @@ def lag_chart(points: Sequence[Point], from_ms: int, to_ms: int) -> Markup:
     )
 
 
+def hold_values(points: Sequence[Point]) -> list[Point]:
+    """Return the points, with the last value repeated at the end of each gap.
+
+    A coordinator publishes only changes of the lag. A line across the gap would show a slow growth
+    where the lag was constant.
+    """
+    held: list[Point] = []
+    for point in points:
+        if held and point.at_ms - held[-1].at_ms > _GAP_MS:
+            held.append(Point(point.at_ms, held[-1].value))
+        held.append(point)
+    return held
+
+
 def _said(points: Sequence[Point]) -> str:
     if not points:
         return "unknown"
@@ -97,7 +113,7 @@ def _line(
     width, height = size
     placed = [
         (_LEFT + width * (at - from_ms) / span, _TOP + height * (1 - value / top))
-        for at, value in points
+        for at, value in hold_values(points)
     ]
     line = "L".join(f"{x:.1f} {y:.1f}" for x, y in placed)
     floor = _TOP + height

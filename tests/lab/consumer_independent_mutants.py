@@ -1,5 +1,5 @@
-"""Mutants of consumer groups and their members that were written from the code, without a look at
-the other mutants.
+"""Mutants of consumer groups and their members that were written from the code, before the other
+mutants of the coordinator were read.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ _DURATION: Final = re.compile(
 _B, _S, _I, _A = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LIST
 _NO_SHARE_GROUPS: Final = "the broker has no share groups"
 _NO_STREAMS_GROUPS: Final = "the broker has no streams groups"
-_ALWAYS_OFFLOADED: Final = "assignors never run in the event loop"
+_SIZE_DECIDES: Final = "assignors of users and of large groups always run in threads"
 
 
 def _check_reset(value: str) -> str | None:
@@ -71,7 +71,7 @@ def _offload(group_type: str, why: str) -> ConfigKey:
 
 
 _KEYS: Final = [
-    _offload("consumer", _ALWAYS_OFFLOADED),
+    _offload("consumer", _SIZE_DECIDES),
     _offload("share", _NO_SHARE_GROUPS),
     _offload("streams", _NO_STREAMS_GROUPS),
     _share_number("share.session.timeout.ms", "45000", 45_000, 60_000),

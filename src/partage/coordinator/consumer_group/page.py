@@ -25,6 +25,11 @@ change. The target assignment follows at the next heartbeat, at most once in
 `group.consumer.assignment.interval.ms`. The epoch of a member follows when it has given up all
 partitions that are not in its target. A partition is free when no member has it, and no member must
 still give it up.
+
+The heartbeat that causes a target waits until an assignor has computed it. If its member reconnects
+meanwhile and sends all fields, the coordinator answers that heartbeat, and the one that waits
+changes nothing any more: the member would not read its response. It learns its new assignment with
+the next heartbeat.
 """
 
 _DIFFERENCES = """\

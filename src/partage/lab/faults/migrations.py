@@ -11,13 +11,13 @@ from random import Random
 from typing import Any, Final
 
 from partage.coordinator.consumer_group.records import ConsumerGroupTombstone
-from partage.coordinator.records import GroupTombstone
+from partage.coordinator.records import GroupRecord, GroupTombstone
 from partage.lab.clients.classic_member import ClassicMember
 from partage.lab.clients.group_member import HeartbeatMember, SimSubscription
 from partage.lab.clients.rogue_member import RogueMember
 from partage.lab.consumer_liveness import selected_names
 from partage.lab.faults.consumers import server_assignors_hang
-from partage.lab.history import CrashPoint
+from partage.lab.history import CrashPoint, RecordsAppended
 from partage.lab.names import CONSUMER_GROUP
 from partage.lab.options import IN_FLIGHT_MAX_MS
 from partage.lab.world import World
@@ -149,17 +149,34 @@ def classic_consumer_rejoins(world: World, rng: Random) -> bool:
 
 
 def leader_assigns_slowly(world: World, rng: Random) -> bool:
-    """Let members wait for their leader, while a member with the consumer protocol joins."""
+    """Let members wait for their leader, while a member with the consumer protocol joins.
+
+    All other such members leave first, so that the group is downgraded.
+    """
     members = world.live_classic_members
     if not members:
         return False
+    for consumer in world.live_consumer_members:
+        consumer.leave()
     for member in members:
         member.assignor_runner.is_hung = True
-        world.clock.call_later(rng.choice((1_500, 4_000)), member.release_assignor)
+        world.clock.call_later(rng.choice((3_000, 6_000)), member.release_assignor)
     rng.choice(members).request_rejoin()
-    if len(world.live_group_members) < _MEMBERS_MAX:
-        world.clock.call_later(rng.choice((200, 800, 1_400)), world.add_consumer_member)
+    delays_ms = [rng.choice((20, 300, 1_000))]
+
+    def on_records(entry: RecordsAppended) -> None:
+        if delays_ms and any(map(_is_generation, entry.records)):
+            world.clock.call_later(delays_ms.pop(), world.add_consumer_member)
+
+    world.history.subscribe(RecordsAppended, on_records)
     return True
+
+
+def _is_generation(record: object) -> bool:
+    """True if a record is a new generation of the group, without its assignment."""
+    if not isinstance(record, GroupRecord):
+        return False
+    return record.group_id == CONSUMER_GROUP and record.awaiting_sync
 
 
 def consumers_leave_during_a_computation(world: World, rng: Random) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -205,6 +206,52 @@ def test_rerun_command_gives_same_world() -> None:
         "partage lab run --seed-from 3 --seeds 1 --keep 1,2 --set members=2"
     )
     assert run_scenario(drawn)[0].history.digest() == run_scenario(drawn)[0].history.digest()
+
+
+OWN_ASSIGNORS = """\
+from partage.assignors import Assignor
+
+
+class Other:
+    pass
+
+
+class First(Assignor):
+    name = "first"
+
+    def assign(self, members, topics):
+        return {members[0].member_id: {t.name: range(t.partition_count) for t in topics.values()}}
+
+
+class Nameless(Assignor):
+    assign = First.assign
+
+
+class ByRack(First):
+    name = "by-rack"
+
+    def assign(self, members, topics):
+        assert [member.rack for member in members] == ["east"] * len(members)
+        assert all(len(topic.lags) == topic.partition_count for topic in topics.values())
+        return super().assign(members, topics)
+
+
+class Broken(First):
+    name = "broken"
+
+    def assign(self, members, topics):
+        return {"size": 1}.pop("length")
+"""
+
+
+@pytest.fixture
+def own_assignors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A module with assignors of the user, in the current directory."""
+    (tmp_path / "mine.py").write_text(OWN_ASSIGNORS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    sys.modules.pop("mine", None)
 
 
 class TestWhatIf:
@@ -410,7 +457,47 @@ class TestWhatIf:
 
     def test_whatif_unknown_assignor_fails(self, partage: PartageCli) -> None:
         arguments = ("lab", "whatif", "--group", "nobody", "--assignor", "mine")
-        assert "unknown assignor 'mine'; assignors are range" in partage.fails(*arguments, code=2)
+        message = partage.fails(*arguments, code=2)
+        assert "unknown assignor 'mine'; assignors are canary, co-partitioned, " in message
+        assert message.endswith("uniform, or your own as module:Class")
+
+    @pytest.mark.parametrize(
+        ("path", "message"),
+        [
+            ("nowhere:Mine", "there is no module 'nowhere' for nowhere:Mine: its directory must "),
+            ("mine:Missing", "module 'mine' has no 'Missing'"),
+            ("mine:Other", "mine:Other is the class Other, not a subclass of "),
+            ("mine:Nameless", 'mine:Nameless has no name: set name = "..." in the class'),
+        ],
+    )
+    def test_whatif_of_a_class_that_is_no_assignor_fails_first(
+        self, partage: PartageCli, own_assignors: None, path: str, message: str
+    ) -> None:
+        arguments = ("lab", "whatif", "--group", "nobody", "--assignor", path)
+        assert partage.fails(*arguments, code=2).startswith(message)
+
+    @PATIENT
+    def test_whatif_runs_assignor_of_user_with_racks(
+        self, partage: PartageCli, topic: str, name: str, own_assignors: None
+    ) -> None:
+        with OurConsumer(partage.bootstrap_servers, group_id=name) as member:
+            member.subscribe([topic])
+            while len(member.assignment()) < 4:
+                member.poll(50)
+            arguments = ("lab", "whatif", name, "--sample-s", 0.1, "--event", "join")
+            arguments += ("--joining-members", 1)
+            (described,) = partage("groups", "members", name, "--json").json["groups"]
+            (client,) = (each["client_id"] for each in described["members"])
+            rack = ("--rack", f"{client}=east")
+            found = partage(*arguments, "--assignor", "mine:ByRack", *rack, "--json").json
+            refused = partage.fails(*arguments, "--rack", "nobody=east")
+            failed = partage.fails(*arguments, "--assignor", "mine:Broken")
+            unclear = partage.fails(*arguments, "--rack", "east", code=2)
+        (result,) = found["results"]
+        assert (result["assignor"], result["moved_partitions"]) == ("mine:ByRack", 0)
+        assert "has no member 'nobody'" in refused
+        assert failed == "assignor mine:Broken failed: KeyError: 'length' (mine.py, line 32)"
+        assert unclear == "--rack 'east' is not MEMBER=RACK, such as client-1=east"
 
     @pytest.mark.parametrize(
         ("picture", "message"),
@@ -460,8 +547,8 @@ class TestWhatIf:
             message = partage.fails(*arguments)
             found = partage(*arguments, "--assignor", "sticky", "--json").json
         assert (
-            "uses the assignor 'of-our-own', which is unknown here: choose another with --assignor"
-            in message
+            "uses the assignor 'of-our-own', which is unknown here: name its class with --assignor "
+            "module:Class, or choose another one of canary, co-partitioned, " in message
         )
         assert found["assignor"] == "of-our-own"
         assert found["unowned_partitions"] == 2
@@ -556,7 +643,8 @@ def _looked(monkeypatch: pytest.MonkeyPatch, *states: GroupDescription) -> str:
     monkeypatch.setattr(live_view, "describe_groups", lambda cluster, groups: [next(looks)])
     monkeypatch.setattr(live_view, "list_offsets", lambda cluster, places, spec: {})
     monkeypatch.setattr(live_view, "read_last_generation", lambda cluster, name: None)
-    cluster: Any = SimpleNamespace(metadata=lambda: SimpleNamespace(topics={}))
+    monkeypatch.setattr(live_view, "_racks", lambda cluster: {})
+    cluster: Any = SimpleNamespace(metadata=lambda: SimpleNamespace(topics={}, brokers={}))
     with pytest.raises(CommandError) as failed:
         live_view.observe_group(cluster, "g", 0.0)
     return failed.value.message

@@ -59,7 +59,9 @@ def observe_group(cluster: ClusterClient, name: str, sample_s: float) -> Observe
     """
     state = _describe_stable(cluster, name)
     wanted = {topic for member in state.members for topic in _topics(member, name)}
-    existing = cluster.metadata().topics
+    metadata = cluster.metadata()
+    existing = metadata.topics
+    racks = _racks(cluster)
     counts = {
         topic: len(existing[topic].partitions) for topic in sorted(wanted) if topic in existing
     }
@@ -91,6 +93,11 @@ def observe_group(cluster: ClusterClient, name: str, sample_s: float) -> Observe
                     (committed.get(partition), ends.get(partition)),
                 ),
                 rate=_between(begin.get(partition), ends.get(partition)) / measured_s,
+                replicas=tuple(
+                    (str(metadata.brokers[broker].host), racks.get(broker))
+                    for broker in existing[partition[0]].partitions[partition[1]].replicas
+                    if broker in metadata.brokers
+                ),
             )
             for partition in partitions
         ),
@@ -116,6 +123,12 @@ def observe_group(cluster: ClusterClient, name: str, sample_s: float) -> Observe
             saved,
         ),
     )
+
+
+def _racks(cluster: ClusterClient) -> dict[int, str]:
+    """Return the racks of the brokers that have one, by broker id."""
+    answer = cluster.result(cluster.admin.describe_cluster(request_timeout=cluster.timeout_s))
+    return {int(node.id): str(node.rack) for node in answer.nodes if node.rack}
 
 
 def _describe_stable(cluster: ClusterClient, name: str) -> GroupDescription:
@@ -204,6 +217,7 @@ def _member(member: MemberDescription, group: str, counts: Mapping[str, int]) ->
         client_id=member.client_id,
         topics=tuple(topics),
         instance_id=member.group_instance_id,
+        rack=member.rack,
         assigned=tuple(
             partition
             for partition in sorted(_owned_partitions(member))

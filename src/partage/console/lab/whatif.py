@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
@@ -40,14 +41,18 @@ from partage.console.lab.live_view import (
     observe_group,
 )
 from partage.console.lab.whatif_chart import EVENT_TITLES, check_chart_path, draw_chart
-from partage.lab.whatif.group_simulation import ASSIGNORS
-from partage.lab.whatif.live_group import LiveGroup
-from partage.lab.whatif.trial import CONSUMER_PROTOCOL_ASSIGNOR, Trial, TrialResult
+from partage.lab.whatif.assignor_choice import (
+    ASSIGNORS,
+    CONSUMER_PROTOCOL_ASSIGNOR,
+    AssignorChoiceError,
+    AssignorFailureError,
+    make_assignor,
+)
+from partage.lab.whatif.live_group import LiveGroup, LiveMember
+from partage.lab.whatif.trial import Trial, TrialResult
 from partage.lab.whatif.trial_pool import run_trials
 
 app = command_app()
-
-_ASSIGNOR_NAMES: Final = (*ASSIGNORS, CONSUMER_PROTOCOL_ASSIGNOR)
 
 
 class TrialEvent(StrEnum):
@@ -99,9 +104,9 @@ def whatif(
         typer.Option(
             "--assignor",
             metavar="NAME",
-            help="Assignor to simulate; repeatable. uniform: the group after its migration to the "
-            "consumer protocol. Default: the group's assignor and cooperative-sticky, or uniform "
-            "for a group with the consumer protocol.",
+            help="Assignor to simulate, or your own as module:Class; repeatable. uniform: the "
+            "group after its migration to the consumer protocol. Default: the group's assignor and "
+            "cooperative-sticky, or uniform for a group with the consumer protocol.",
         ),
     ] = None,
     event: Annotated[
@@ -124,6 +129,15 @@ def whatif(
             "--away-s", metavar="S", min=0, help="Seconds for which a restarted member is down."
         ),
     ] = 5.0,
+    rack: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rack",
+            metavar="MEMBER=RACK",
+            help="client.rack of members, by member id, instance id or client id; repeatable. "
+            "Default: their present one.",
+        ),
+    ] = None,
     session_timeout_ms: Annotated[
         list[int] | None,
         typer.Option(
@@ -200,18 +214,19 @@ def whatif(
       partage lab whatif readers --assignor range --assignor uniform --event join
       partage lab whatif readers --session-timeout-ms 10000 --session-timeout-ms 45000
       partage lab whatif readers --event restart --away-s 30 --rate 5000
+      partage lab whatif readers --assignor sticky --assignor my_assignors:Closest
+      partage lab whatif readers --assignor rack-aware --rack client-1=east --rack client-2=west
     """
     wanted = required_name(name, group, "group")
     if picture is not None:
         check_chart_path(picture)
-    for each in assignor or []:
-        if each not in _ASSIGNOR_NAMES:
-            names_text = ", ".join(_ASSIGNOR_NAMES)
-            raise usage_error(f"unknown assignor {each!r}; assignors are {names_text}")
+    _check_assignors(assignor or [])
+    racks = _parse_racks(rack or [])
     with ProgressBar(f"reading group {wanted}", hidden=json):
         observed = observe_group(cluster, wanted, sample_s)
     names = list(dict.fromkeys(assignor or _default_assignors(observed)))
-    live = _with_poll_interval(_with_load(observed.group, rate, speed), max_poll_interval_ms)
+    live = _with_racks(observed.group, racks)
+    live = _with_poll_interval(_with_load(live, rate, speed), max_poll_interval_ms)
     trials = [
         Trial(
             group=_with_session(live, timeout_ms),
@@ -258,6 +273,53 @@ def whatif(
 # Trials
 
 
+def _check_assignors(names: list[str]) -> None:
+    """Raise a usage error for an assignor that does not exist; import those of the user."""
+    if (
+        any(":" in name for name in names)
+        and "" not in sys.path
+        and str(Path.cwd()) not in sys.path
+    ):
+        sys.path.insert(0, str(Path.cwd()))  # as ``python -m`` does
+    for name in names:
+        if name != CONSUMER_PROTOCOL_ASSIGNOR:
+            try:
+                make_assignor(name)
+            except AssignorChoiceError as error:
+                raise usage_error(str(error)) from error
+
+
+def _parse_racks(given: list[str]) -> dict[str, str]:
+    racks = {}
+    for text in given:
+        name, _, rack = text.rpartition("=")
+        if not name or not rack:
+            raise usage_error(f"--rack {text!r} is not MEMBER=RACK, such as client-1=east")
+        racks[name] = rack
+    return racks
+
+
+def _with_racks(live: LiveGroup, racks: dict[str, str]) -> LiveGroup:
+    """Return the group with other racks, by member id, instance id or client id."""
+    found = set()
+
+    def with_rack(member: LiveMember) -> LiveMember:
+        for name in (member.member_id, member.instance_id, member.client_id):
+            if name in racks:
+                found.add(name)
+                return msgspec.structs.replace(member, rack=racks[name])
+        return member
+
+    members = tuple(map(with_rack, live.members))
+    missing = sorted(racks.keys() - found)
+    if missing:
+        raise CommandError(
+            f"--rack: group {live.name} has no member {missing[0]!r}; partage groups members "
+            f"{live.name} shows the ids of its members"
+        )
+    return msgspec.structs.replace(live, members=members)
+
+
 def _default_assignors(observed: ObservedGroup) -> list[str]:
     if observed.has_consumer_protocol:
         return [CONSUMER_PROTOCOL_ASSIGNOR]
@@ -265,7 +327,8 @@ def _default_assignors(observed: ObservedGroup) -> list[str]:
     if live.assignor not in ASSIGNORS:
         raise CommandError(
             f"group {live.name} uses the assignor {live.assignor or 'none'!r}, which is unknown "
-            f"here: choose another with --assignor ({', '.join(_ASSIGNOR_NAMES)})"
+            f"here: name its class with --assignor module:Class, or choose another one of "
+            f"{', '.join((*ASSIGNORS, CONSUMER_PROTOCOL_ASSIGNOR))}"
         )
     return [live.assignor, "cooperative-sticky"]
 
@@ -312,6 +375,8 @@ def _run_trials(trials: list[Trial], jobs: int, *, hidden: bool) -> list[TrialRe
 
         try:
             return run_trials(trials, jobs, on_progress)
+        except AssignorFailureError as error:
+            raise CommandError(str(error)) from error
         except BrokenProcessPool:
             raise CommandError(
                 "a worker process was killed (out of memory?): try --jobs 1"

@@ -11,24 +11,25 @@ assignor. After that, the production code decides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
-from partage.assignors import (
-    Assignor,
-    ConsistentHashing,
-    CooperativeSticky,
-    Range,
-    RoundRobin,
-    Sticky,
-    Topic,
+from partage.assignors import Assignor, Topic
+from partage.bridge.consumer_protocol import (
+    AssignmentInput,
+    ConsumerProtocol,
+    LeaderAssignmentError,
 )
-from partage.bridge.consumer_protocol import AssignmentInput, ConsumerProtocol
 from partage.coordinator.records import GroupRecord
 from partage.coordinator.states import GroupState
 from partage.lab.clients.consumer import ConsumerProcess
 from partage.lab.clients.poll_loop import PollLoop, partitions_by_topic
 from partage.lab.options import Scenario
+from partage.lab.whatif.assignor_choice import (
+    AssignorFailureError,
+    describe_failure,
+    make_assignor,
+)
 from partage.lab.whatif.live_group import LiveGroup, LiveMember
 from partage.lab.whatif.simulated_group import (
     PROCESSING_MAX_MS,
@@ -36,18 +37,14 @@ from partage.lab.whatif.simulated_group import (
     SimulatedWorld,
     quiet_scenario,
 )
-from partage.lab.world import World
 from partage.member import events, outcome
+from partage.member.events import SupportedProtocol
 from partage.member.handler_context import HandlerContext
 from partage.member.states import MemberState
 from partage.member.timers import MemberTimer
 from partage.model.topic_partition import TopicPartition
 from partage.wire.consumer_protocol import Assignment, ConsumerTopicPartitions, encode_assignment
-
-#: Assignors that need no data of members or topics that the simulation lacks.
-ASSIGNORS: Final[Mapping[str, type[Assignor]]] = {
-    each.name: each for each in (Range, RoundRobin, Sticky, CooperativeSticky, ConsistentHashing)
-}
+from partage.wire.primitives import MalformedError
 
 
 class _IdlePollLoop(PollLoop):
@@ -146,23 +143,63 @@ class _LiveAssignment:
 class _LiveThenAssignor(ConsumerProtocol):
     """A protocol that distributes the live assignment first and uses the assignor from the second
     generation on.
+
+    Args:
+        name: The name of the assignor, for messages.
+        assignor: The assignor.
+        rack: The rack of the member.
+        opening: The live assignment.
+        simulation: The group, whose topics have racks and lags.
     """
 
-    def __init__(self, assignor: Assignor, opening: _LiveAssignment, world: World) -> None:
-        super().__init__([assignor])
+    def __init__(
+        self,
+        name: str,
+        assignor: Assignor,
+        rack: str | None,
+        opening: _LiveAssignment,
+        simulation: GroupSimulation,
+    ) -> None:
+        super().__init__([assignor], rack)
+        self._name = name
         self._opening = opening
-        self._world = world
+        self._simulation = simulation
+
+    def build_protocols(
+        self, topics: Iterable[str], owned: Iterable[TopicPartition], generation: int
+    ) -> tuple[SupportedProtocol, ...]:
+        try:
+            return super().build_protocols(topics, owned, generation)
+        except Exception as error:
+            raise self._failure(error) from error
 
     def assign(self, assigning: AssignmentInput, topics: Mapping[str, Topic]) -> dict[str, bytes]:
-        if self._opening.was_used:
-            return super().assign(assigning, topics)
-        return self._opening.assignments(
-            {m.member_id: self._process(m.member_id, m.instance_id) for m in assigning.members}
-        )
+        if not self._opening.was_used:
+            return self._opening.assignments(
+                {m.member_id: self._process(m.member_id, m.instance_id) for m in assigning.members}
+            )
+        known = self._simulation.group.known_topics(topics, assigning.assignor.rack_of_broker)
+        try:
+            return super().assign(assigning, known)
+        except Exception as error:
+            raise self._failure(error) from error
+
+    def apply_assignment(
+        self, protocol: str, assignment: bytes, generation: int
+    ) -> list[TopicPartition]:
+        try:
+            return super().apply_assignment(protocol, assignment, generation)
+        except (LeaderAssignmentError, MalformedError):
+            raise
+        except Exception as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> AssignorFailureError:
+        return AssignorFailureError(f"assignor {self._name} failed: {describe_failure(error)}")
 
     def _process(self, member_id: str, instance_id: str | None) -> str:
         """Return the process of a member, which may not know its member id yet."""
-        for process in self._world.processes:
+        for process in self._simulation.processes:
             if process.instance_id == instance_id and (
                 instance_id is not None or member_id.startswith(f"{process.name}-")
             ):
@@ -175,11 +212,19 @@ class GroupSimulation(SimulatedGroup):
 
     A process has the live member's id as name. Its new member id starts with this name, so
     assignors see the members in their live order.
+
+    Args:
+        group: The group.
+        assignor: A name for `make_assignor`.
+
+    Raises:
+        AssignorChoiceError: There is no such assignor.
     """
 
     def __init__(self, group: LiveGroup, assignor: str) -> None:
         super().__init__(group, quiet_scenario(group))
-        self._assignor = ASSIGNORS[assignor]
+        self._assignor = assignor
+        make_assignor(assignor)
         self._live_assignment = _LiveAssignment(
             {member.member_id: member.assigned for member in group.members}
         )
@@ -202,6 +247,11 @@ class GroupSimulation(SimulatedGroup):
         return _ClassicWorld(scenario)
 
     @property
+    def processes(self) -> list[ConsumerProcess]:
+        """All processes that were started."""
+        return self._world.processes
+
+    @property
     def live_processes(self) -> list[ConsumerProcess]:
         return self._world.live_processes
 
@@ -221,7 +271,13 @@ class GroupSimulation(SimulatedGroup):
             name=name,
             group_id=self.group.name,
             topics=frozenset(like.topics),
-            protocol=_LiveThenAssignor(self._assignor(), self._live_assignment, self._world),
+            protocol=_LiveThenAssignor(
+                self._assignor,
+                make_assignor(self._assignor),
+                like.rack,
+                self._live_assignment,
+                self,
+            ),
             instance_id=like.instance_id,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -33,7 +33,7 @@ class HandoverStats(msgspec.Struct, kw_only=True):
         longest_gap_ms: Longest time in which one partition was read by no process.
         handovers: How often a partition moved to another member of the live group.
         avoidable_handovers: Handovers between two members of which neither started nor stopped.
-        moved: Partitions that another member reads at the end.
+        moved: Partitions that a member reads at the end which did not at the begin.
         unread: Partitions that no member reads at the end.
         unread_ms_by_second: ``unread_ms`` of each second.
     """
@@ -50,6 +50,30 @@ class HandoverStats(msgspec.Struct, kw_only=True):
 def final_readers(timeline: Iterable[ReaderChange]) -> dict[str, frozenset[TopicPartition]]:
     """Return the partitions that each process reads at the end of a timeline."""
     return {process: partitions for _, process, partitions in timeline}
+
+
+def newest_readers(timeline: Iterable[ReaderChange]) -> Iterator[ReaderChange]:
+    """Return a timeline in which each partition is read only by its newest reader.
+
+    Some assignors give a partition to several members. Each of them reads all of its records, so
+    the lag of the partition falls only once.
+    """
+    held: dict[str, frozenset[TopicPartition]] = {}
+    readers: dict[TopicPartition, list[str]] = {}  # the newest one last
+    for at_ms, process, owned in timeline:
+        before = held.get(process, frozenset())
+        held[process] = owned
+        heirs: dict[str, None] = {}
+        for p in sorted(before - owned):
+            was_newest = readers[p][-1] == process
+            readers[p].remove(process)
+            if was_newest and readers[p]:
+                heirs[readers[p][-1]] = None
+        for p in owned - before:
+            readers.setdefault(p, []).append(process)
+        for each in (process, *heirs):
+            newest = frozenset(p for p in held[each] if readers[p][-1] == each)
+            yield ReaderChange(at_ms, each, newest)
 
 
 def measure_handovers(
@@ -73,10 +97,14 @@ def measure_handovers(
     """
     stats = HandoverStats()
     held = final_readers(change for change in timeline if change.at_ms < begin_ms)
-    reader = {p: process for process, owned in held.items() for p in owned}
-    first = {p: member_by_process[process] for p, process in reader.items()}
-    last = dict(reader)  # the last process that read it
-    unread_since = {p: begin_ms for p in partitions if p not in reader}
+    last = {p: process for process, owned in held.items() for p in owned}
+    first: dict[TopicPartition, set[str]] = {}
+    readers: dict[TopicPartition, set[str]] = {}  # processes; assignors may name several
+    for process, owned in held.items():
+        for p in owned:
+            readers.setdefault(p, set()).add(process)
+            first.setdefault(p, set()).add(member_by_process[process])
+    unread_since = {p: begin_ms for p in partitions if p not in readers}
     counted_ms = begin_ms
     for at_ms, process, owned in timeline:
         if at_ms < begin_ms:
@@ -91,8 +119,8 @@ def measure_handovers(
             counted_ms = at_ms
         before = held.get(process, frozenset())
         for p in before - owned:
-            if reader.get(p) == process:
-                del reader[p]
+            readers[p].discard(process)
+            if not readers[p]:
                 unread_since[p] = at_ms
         for p in owned - before:
             _add_gap(stats, at_ms - unread_since.pop(p, at_ms))
@@ -102,7 +130,8 @@ def measure_handovers(
                 stats.avoidable_handovers += _changed_processes(
                     membership_changes, at_ms
                 ).isdisjoint((previous, process))
-            reader[p] = last[p] = process
+            readers.setdefault(p, set()).add(process)
+            last[p] = process
         held[process] = owned
     _add_unread_time(
         stats.unread_ms_by_second, len(unread_since), counted_ms - begin_ms, end_ms - begin_ms
@@ -110,7 +139,10 @@ def measure_handovers(
     for since_ms in unread_since.values():
         _add_gap(stats, end_ms - since_ms)
     stats.unread = len(unread_since)
-    stats.moved = sum(p in first and member_by_process[q] != first[p] for p, q in reader.items())
+    stats.moved = sum(
+        p in first and not first[p].issuperset(member_by_process[each] for each in processes)
+        for p, processes in readers.items()
+    )
     return stats
 
 

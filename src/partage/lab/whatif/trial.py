@@ -12,10 +12,10 @@ from typing import Final
 
 import msgspec
 
-from partage.assignors.server_side import Uniform
+from partage.lab.whatif.assignor_choice import CONSUMER_PROTOCOL_ASSIGNOR
 from partage.lab.whatif.consumer_group_simulation import ConsumerGroupSimulation
 from partage.lab.whatif.group_simulation import GroupSimulation
-from partage.lab.whatif.handovers import measure_handovers
+from partage.lab.whatif.handovers import measure_handovers, newest_readers
 from partage.lab.whatif.lag_forecast import forecast_lag
 from partage.lab.whatif.live_group import LiveGroup
 from partage.lab.whatif.simulated_group import SimulatedGroup, SimulatedProcess
@@ -25,15 +25,12 @@ from partage.model.topic_partition import TopicPartition
 _LEAVE_TIMEOUT_MS: Final = 5_000
 _POLL_INTERVAL_MS: Final = 100
 
-#: The assignor of the broker, under which the group is simulated with the consumer protocol.
-CONSUMER_PROTOCOL_ASSIGNOR: Final = Uniform.name
-
 #: Called with the progress of an event, from 0 to 1.
 ProgressCallback = Callable[[float], None]
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """One event of `TRIAL_EVENTS` under one assignor: of `ASSIGNORS`, or
+    """One event of `TRIAL_EVENTS` under one assignor: a name for `make_assignor`, or
     `CONSUMER_PROTOCOL_ASSIGNOR` for the group after its migration to the consumer protocol.
 
     ``joining_members`` is the number of members that join at once, ``away_ms`` the downtime of a
@@ -166,7 +163,7 @@ def simulate_group(group: LiveGroup, assignor: str) -> SimulatedGroup:
     """Return a copy of a live group, with the protocol of an assignor.
 
     Raises:
-        KeyError: There is no such assignor.
+        AssignorChoiceError: There is no such assignor.
     """
     if assignor == CONSUMER_PROTOCOL_ASSIGNOR:
         return ConsumerGroupSimulation(group)
@@ -181,7 +178,9 @@ def run_trial(trial: Trial, on_progress: ProgressCallback = lambda share: None) 
         on_progress: Called with the progress, from 0 to 1.
 
     Raises:
-        KeyError: There is no such event or assignor.
+        AssignorChoiceError: There is no such assignor.
+        AssignorFailureError: The assignor raised an exception.
+        KeyError: There is no such event.
     """
     group, assignor = trial.group, trial.assignor
     simulation = simulate_group(group, assignor)
@@ -200,7 +199,9 @@ def run_trial(trial: Trial, on_progress: ProgressCallback = lambda share: None) 
         begin_ms,
         end_ms,
     )
-    lag = forecast_lag(timeline, group.partitions, group.speed, begin_ms, end_ms)
+    lag = forecast_lag(
+        list(newest_readers(timeline)), group.partitions, group.speed, begin_ms, end_ms
+    )
     return TrialResult(
         event=trial.event,
         detail=detail,

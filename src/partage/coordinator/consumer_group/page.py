@@ -28,7 +28,7 @@ still give it up.
 
 The heartbeat that causes a target waits until an assignor has computed it. If its member reconnects
 meanwhile and sends all fields, the coordinator answers that heartbeat, and the one that waits
-changes nothing any more: the member would not read its response. It learns its new assignment with
+no longer changes anything: the member would not read its response. It learns its new assignment with
 the next heartbeat.
 """
 

@@ -28,8 +28,8 @@ still give it up.
 
 The heartbeat that causes a target waits until an assignor has computed it. If its member reconnects
 meanwhile and sends all fields, the coordinator answers that heartbeat, and the one that waits
-no longer changes anything: the member would not read its response. It learns its new assignment with
-the next heartbeat.
+no longer changes anything: the member would not read its response. It learns its new assignment
+with the next heartbeat.
 """
 
 _DIFFERENCES = """\

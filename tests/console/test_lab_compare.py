@@ -171,7 +171,7 @@ def test_findings_have_their_smallest_worlds(
         "--findings", "--jobs", 1, "--json",
     ).json["findings"]  # fmt: skip
     first = found[0]
-    assert first["finding"]["faults"] == ["new partition"]
+    assert first["finding"]["faults"] == ["new partition", "new topic"]
     words = first["world"]["command"].split()[1:]
     again = partage(*words, "--json", code=1).json["failures"]
     assert [each["rule"] for each in again] == [first["world"]["rule"]]

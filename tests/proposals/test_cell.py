@@ -138,3 +138,22 @@ def test_messages_are_slow_only_in_their_phase() -> None:
 def test_unknown_phase_is_refused() -> None:
     with pytest.raises(ValueError, match="no phase 'lunch'"):
         run_cell(Workload(design="multi-assignor", phases=("lunch",)))
+
+
+def test_slow_member_assigns_if_the_last_to_join_is_chosen() -> None:
+    """The choice changes who assigns, and neither the messages nor the bytes."""
+    slow = {
+        name: run_cell(Workload(design=name, members=10, slow_ms=1_000, phases=("slow",))).phase(
+            "slow"
+        )
+        for name in (
+            "single-assignor-newest",
+            "single-assignor-highest-version",
+            "single-assignor-last-to-join",
+        )
+    }
+    newest, _, last = slow.values()
+    assert newest.stable_after_s is not None
+    assert last.stable_after_s is not None
+    assert last.stable_after_s - newest.stable_after_s == pytest.approx(2, abs=0.2)
+    assert len({(each.messages, each.bytes) for each in slow.values()}) == 1

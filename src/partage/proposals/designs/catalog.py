@@ -16,7 +16,13 @@ from partage.proposals.designs.multi_assignor import (
     MultiAssignor,
     UncheckedConsistentHashing,
 )
-from partage.proposals.designs.single_assignor import SingleAssignor
+from partage.proposals.designs.single_assignor import (
+    HighestVersionAssigns,
+    LastToJoinAssigns,
+    NewestAssigns,
+    NextSynchronizer,
+    SingleAssignor,
+)
 from partage.proposals.designs.two_phase import (
     TwoPhaseCooperative,
     TwoPhaseEager,
@@ -52,6 +58,10 @@ VARIANTS: Final[Mapping[str, DesignFactory]] = {
         CompressedGroup,
         CoordinatorMetadata,
         UncheckedConsistentHashing,
+        LastToJoinAssigns,
+        NewestAssigns,
+        HighestVersionAssigns,
+        NextSynchronizer,
         TwoPhaseResync,
         TwoPhaseLargestCount,
     )

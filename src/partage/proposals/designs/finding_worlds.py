@@ -20,7 +20,7 @@ from partage.proposals.simulation.trial import FaultVerdict, shrink_steps
 SEEDS: Final = (
     *(206, 2362, 10, 28, 43, 51, 195, 311, 353, 1220, 1611, 2498, 1715),
     *range(150),
-    *(5698, 6714),
+    *(5698, 6714, 2313),
 )
 
 

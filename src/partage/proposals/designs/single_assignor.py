@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import ClassVar
+from zlib import crc32
 
 from partage.assignors import RoundRobin
 from partage.proposals.assignment import assign_partitions
@@ -33,29 +34,30 @@ class SingleAssignor(Design):
     Args:
         coordinator: The coordinator's settings.
         member: The members' settings.
-        choice: How the coordinator chooses that member.
-        reaction: What follows if it does not answer in time.
+        choice: How the coordinator chooses that member; None for the default of the class.
         sends_timeout: True if members say how long the coordinator shall wait.
         assign_ms: How long the assignor takes.
     """
 
     name: ClassVar[str] = "single-assignor"
     findings: ClassVar[tuple[Finding, ...]] = ONE_PHASE_FINDINGS
+    #: How the coordinator chooses that member by default.
+    default_choice: ClassVar[SynchronizerChoice] = SynchronizerChoice.RANDOM
+    #: What follows if that member does not answer in time.
+    reaction: ClassVar[TimeoutReaction] = TimeoutReaction.FAIL_GENERATION
 
     def __init__(
         self,
         coordinator: CoordinatorSettings,
         member: DesignMemberSettings,
         *,
-        choice: SynchronizerChoice = SynchronizerChoice.RANDOM,
-        reaction: TimeoutReaction = TimeoutReaction.FAIL_GENERATION,
+        choice: SynchronizerChoice | None = None,
         sends_timeout: bool = True,
         assign_ms: int = 0,
     ) -> None:
         self._coordinator_settings = coordinator
         self._member_settings = member
-        self._choice = choice
-        self._reaction = reaction
+        self._choice = choice or self.default_choice
         self._sends_timeout = sends_timeout
         self._assign_ms = assign_ms
         self._assignor = RoundRobin()
@@ -63,7 +65,7 @@ class SingleAssignor(Design):
 
     def coordinator(self) -> SingleAssignorCoordinator:
         return SingleAssignorCoordinator(
-            self._coordinator_settings, choice=self._choice, reaction=self._reaction
+            self._coordinator_settings, choice=self._choice, reaction=self.reaction
         )
 
     def member(self, template: MemberTemplate) -> SingleAssignorMember:
@@ -87,3 +89,34 @@ class SingleAssignor(Design):
         assert isinstance(action, ComputeShares), f"unexpected action {action}"
         shares = assign_partitions(action.assignor, action.members, action.topics)
         return [(self._assign_ms, SharesComputed(at_ms=0, number=action.number, shares=shares))]
+
+
+class LastToJoinAssigns(SingleAssignor):
+    """The last member that joined the generation assigns."""
+
+    name: ClassVar[str] = "single-assignor-last-to-join"
+    default_choice: ClassVar[SynchronizerChoice] = SynchronizerChoice.LAST_TO_JOIN
+
+
+class NewestAssigns(SingleAssignor):
+    """The member that joined the group last assigns."""
+
+    name: ClassVar[str] = "single-assignor-newest"
+    default_choice: ClassVar[SynchronizerChoice] = SynchronizerChoice.NEWEST
+
+
+class HighestVersionAssigns(SingleAssignor):
+    """The member with the highest version of the metadata assigns; about half of them have it."""
+
+    name: ClassVar[str] = "single-assignor-highest-version"
+    default_choice: ClassVar[SynchronizerChoice] = SynchronizerChoice.HIGHEST_VERSION
+
+    def metadata_version(self, template: MemberTemplate) -> int:
+        return crc32(template.name.encode()) % 2
+
+
+class NextSynchronizer(SingleAssignor):
+    """If the synchronizer does not answer in time, another member is asked."""
+
+    name: ClassVar[str] = "single-assignor-next-synchronizer"
+    reaction: ClassVar[TimeoutReaction] = TimeoutReaction.NEXT_SYNCHRONIZER

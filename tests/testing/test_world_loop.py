@@ -12,6 +12,8 @@ import uuid
 
 import pytest
 
+from partage import Consumer as AsyncConsumer
+from partage.client.errors import ClientError
 from partage.sync import Consumer
 from partage.testing import PartageWorld
 from partage.testing.world.errors import (
@@ -342,3 +344,40 @@ def test_slow_reader_pauses_the_writer(world):
         return world.elapsed_s - began
 
     assert run(world, work) > 49
+
+
+def test_closed_connection_is_not_taken_for_a_use_of_tls(world):
+    """A client probes for TLS if a port closes its connection."""
+
+    async def serve():
+        async def refuse(reader, writer):
+            await reader.read(1)
+            writer.close()
+
+        async with await asyncio.start_server(refuse, port=80) as server:
+            await server.serve_forever()
+
+    async def work():
+        world.process(serve, name="server")
+        await asyncio.sleep(1)
+        async with AsyncConsumer("server:80", group_id="g") as consumer:
+            consumer.subscribe(["t"])
+            await consumer.poll(5_000)
+
+    with pytest.raises(ClientError):
+        run(world, work)
+
+
+def test_world_ends_soon_after_a_process_was_killed_at_its_start(world):
+    async def wait():
+        await asyncio.sleep(100)
+
+    async def work():
+        world.process(wait, name="p")
+        world.kill("p")
+        world.restart("p")
+        await asyncio.sleep(1)
+        world.kill("p")
+
+    run(world, work)
+    assert world.elapsed_s < 100

@@ -125,3 +125,33 @@ async def test_partitions(partage_world):
 """,
         passed=1,
     )
+
+
+def test_marker_sets_the_number_of_brokers(run) -> None:
+    run(
+        """
+import pytest
+
+
+@pytest.mark.partage_world(brokers=2)
+async def test_brokers(partage_world):
+    assert partage_world.brokers == ("broker-1", "broker-2")
+""",
+        passed=1,
+    )
+
+
+@pytest.mark.parametrize("arguments", ["3", "brokers=0", "brokers='3'", "broker=3", ""])
+def test_invalid_marker_of_a_world_is_refused(run, arguments: str) -> None:
+    output = run(
+        f"""
+import pytest
+
+
+@pytest.mark.partage_world({arguments})
+async def test_brokers(partage_world):
+    pass
+""",
+        errors=1,
+    )
+    assert "@pytest.mark.partage_world(brokers=3)" in output

@@ -66,7 +66,7 @@ class WorldBrokers:
 
     @property
     def offsets_retention_s(self) -> float:
-        """How long offsets of empty groups are kept, in seconds."""
+        """The time for which offsets of empty groups are kept, in seconds."""
         return self._settings.groups.offsets_retention_ms / 1000
 
     @property

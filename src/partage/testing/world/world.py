@@ -262,6 +262,10 @@ class PartageWorld(FaultInjection):
     def leader(self, topic: str, partition: int) -> str:
         """Return the name of the broker that has a partition, whether it is running or not.
 
+        Args:
+            topic: the topic.
+            partition: the number of the partition.
+
         Raises:
             LookupError: the topic or the partition does not exist.
             RuntimeError: no broker is running.

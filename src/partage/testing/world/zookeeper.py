@@ -87,7 +87,7 @@ class WorldZooKeeper(ZooKeeper):
         return round(self.network.latency_s() * 1000)
 
     def cut_for_ms(self, client: str) -> int:
-        """Return more than 0 if a client is cut off; nobody knows for how long."""
+        """Return more than 0 if a client is cut off; its end is not known."""
         return int(self.network.is_cut(client, ZOOKEEPER))
 
     def when_reachable(self, client: str, call: Callable[[], None]) -> None:

@@ -30,8 +30,8 @@ class _Commit(msgspec.Struct, frozen=True):
 class AcknowledgedCommits:
     """The last acknowledged offset of each group and partition.
 
-    A coordinator must know it, as long as no client deletes it. Groups that commit in transactions are
-    not followed, because a transaction takes effect at an unknown time.
+    A coordinator must know it, as long as no client deletes it. Groups that commit in transactions
+    are not followed, because a transaction takes effect at an unknown time.
 
     Args:
         now_s: returns the time in seconds.

@@ -31,7 +31,7 @@ from greenlet import greenlet  # type: ignore[import-untyped]  # it has no stubs
 from partage.testing.world.client_loop import WorldClientLoop
 from partage.testing.world.errors import NotSimulatedError, StalledWorldError
 from partage.testing.world.network import WorldNetwork
-from partage.testing.world.process import WorldProcess, current_process
+from partage.testing.world.process import current_process
 from partage.testing.world.virtual_loop import VirtualLoop
 
 T = TypeVar("T")
@@ -320,7 +320,7 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
         """Return a number that is higher than those of all timers so far."""
         return next(self.serials)
 
-    def first_timer_s(self, process: WorldProcess, after_serial: int) -> float:
+    def first_timer_s(self, process: object, after_serial: int) -> float:
         """Return the time of a process's first timer with a higher number; infinity without one."""
         variable = current_process.variable
         return min(

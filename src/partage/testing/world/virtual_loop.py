@@ -5,10 +5,6 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from partage.testing.world.process import WorldProcess
 
 
 class VirtualLoop(asyncio.AbstractEventLoop):
@@ -32,5 +28,5 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """Return a number that is higher than those of all timers so far."""
 
     @abstractmethod
-    def first_timer_s(self, process: WorldProcess, after_serial: int) -> float:
+    def first_timer_s(self, process: object, after_serial: int) -> float:
         """Return the time of a process's first timer with a higher number; infinity without one."""

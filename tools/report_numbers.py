@@ -25,11 +25,13 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "partage"
 #: Test files whose sleeps are those of simulated worlds: they take no time.
 VIRTUAL_TIME = {
+    "cluster_worlds.py",
     "idempotent_produce.py",
     "local_state_consumer.py",
     "simple_produce.py",
     "test_aiokafka_examples.py",
     "test_found.py",
+    "test_world_cluster.py",
     "test_world_loop.py",
     "test_world_plugin.py",
     "test_world_rules.py",

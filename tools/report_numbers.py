@@ -31,6 +31,7 @@ VIRTUAL_TIME = {
     "simple_produce.py",
     "test_aiokafka_examples.py",
     "test_found.py",
+    "test_idle_polls.py",
     "test_world_cluster.py",
     "test_world_loop.py",
     "test_world_plugin.py",

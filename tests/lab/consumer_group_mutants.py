@@ -389,8 +389,9 @@ _TIMER_MUTANTS: Final = (
     _mutant(
         "the deadline of a revocation goes on after it",
         f"{_C}.heartbeat",
-        "    else:\n        context.cancel_timer(member.rebalance_timer)\n\n\n# Leaving.",
-        "\n\n# Leaving.",
+        "        context.arm_timer(member.rebalance_timer, max(timeout_ms, 0))\n"
+        "    else:\n        context.cancel_timer(member.rebalance_timer)\n",
+        "        context.arm_timer(member.rebalance_timer, max(timeout_ms, 0))\n",
     ),
     _mutant(
         "the deadline of a revocation is half as long",
@@ -434,7 +435,7 @@ _TIMER_MUTANTS: Final = (
 _LEAVE_MUTANTS: Final = (
     _mutant(
         "a static member that leaves for a while is removed",
-        f"{_C}.heartbeat",
+        f"{_C}.leave",
         "if event.instance_id is not None and event.member_epoch == STATIC_LEAVE_EPOCH:\n"
         "        _leave",
         "if event.instance_id is None and event.member_epoch == STATIC_LEAVE_EPOCH:\n"

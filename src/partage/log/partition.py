@@ -247,24 +247,19 @@ class PartitionLog:
         return result
 
     def mark_durable(self, end_offset: int, *, synced: bool = True) -> None:
-        """Advance the high watermark to ``end_offset`` after the writes below it were synced.
-
-        If they were synced, write the checkpoint too, see `checkpoint_write`.
+        """Advance the high watermark to ``end_offset`` after the writes below it were performed.
 
         Args:
             end_offset: The log end offset when the performed writes were returned.
-            synced: False with ``--sync os``. Consumers then see what was written, but the
-                checkpoint stays unchanged until the next `checkpoint` step.
+            synced: True if they were synced: then write the checkpoint too, see `checkpoint_write`.
+                False with ``--sync os``: the checkpoint stays until the next `checkpoint` step.
         """
         self._segments.mark_durable(end_offset, synced=synced)
         if self.producer_state.first_unstable_offset is not None:
             self.producer_state.on_high_watermark(self.high_watermark)
 
     def checkpoint_write(self) -> Write:
-        """Return the write of the last synced position into the partition's checkpoint slot.
-
-        It needs no sync.
-        """
+        """Return the write of the last synced position to the checkpoint slot; it needs no sync."""
         return self._checkpoint_at(self._segments.synced)
 
     def checkpoint(self) -> DurableStep:
@@ -299,9 +294,8 @@ class PartitionLog:
     ) -> list[Slice] | Refusal:
         """Return the slices to read for a fetch from ``offset``, ``bytes_max`` bytes at most.
 
-        The first slice begins with the complete batch that contains the offset. Each further slice
-        begins with a complete batch, too. The last batch of a slice may be cut off. Away from the
-        end of the log this reads a few KB from disk.
+        Each slice begins with a complete batch, and the first one with that of the offset. Its last
+        batch may be cut off. Away from the end of the log this reads a few KB from disk.
 
         Args:
             offset: Fetch offset.

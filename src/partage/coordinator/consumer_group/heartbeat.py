@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: members join, report, reconcile and leave (KIP-848)."""
+"""ConsumerGroupHeartbeat: members join, report and reconcile (KIP-848)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,11 @@ from partage.coordinator.consumer_group.member import (
 from partage.coordinator.consumer_group.membership import (
     bump_epoch,
     drop_unused_regexes,
-    fence_members,
     remove_member,
     remove_members,
 )
 from partage.coordinator.consumer_group.parked_requests import (
     refuse,
-    refuse_parked,
     unknown_member,
 )
 from partage.coordinator.consumer_group.progress import (
@@ -176,7 +174,7 @@ def _invalid_member(
                 f"Static member {member_id} with instance id {event.instance_id} cannot join the "
                 f"group because the instance id is owned by {held_by} member.",
             )
-        refused = _invalid_instance(group, member_id, event.instance_id)
+        refused = invalid_instance(group, member_id, event.instance_id)
         if refused is not None:
             return refused
     member = group.members.get(member_id)
@@ -202,9 +200,10 @@ def _invalid_member(
     )
 
 
-def _invalid_instance(
+def invalid_instance(
     group: ConsumerGroup, member_id: str, instance_id: str
 ) -> ConsumerGroupHeartbeatReply | None:
+    """Return the refusal of a static member; None if the instance id is its own."""
     held_by = group.static_members.get(instance_id)
     if held_by is None:
         return heartbeat_error(
@@ -560,58 +559,3 @@ def _arm_rebalance_timer(context: EventContext, member: ConsumerMember) -> None:
         context.arm_timer(member.rebalance_timer, max(timeout_ms, 0))
     else:
         context.cancel_timer(member.rebalance_timer)
-
-
-# Leaving.
-
-
-def leave(
-    context: EventContext,
-    group: ConsumerGroup,
-    catalogue: Catalogue,
-    event: ConsumerGroupHeartbeat,
-) -> None:
-    """Handle the heartbeat of a member that leaves: for good, or as a static member for a while."""
-    if event.instance_id is not None:
-        refused = _invalid_instance(group, event.member_id, event.instance_id)
-    elif event.member_id not in group.members:
-        refused = unknown_member(group, event.member_id)
-    else:
-        refused = None
-    if refused is not None:
-        context.reply(event.reply_to, refused)
-        return
-    member = group.members[event.member_id]
-    if event.instance_id is not None and event.member_epoch == STATIC_LEAVE_EPOCH:
-        _leave_for_a_while(context, group, catalogue, member)
-    else:
-        context.emit(group, GroupEventType.LEFT, member.id)
-        fence_members(context, group, catalogue, [member])
-    context.reply(
-        event.reply_to,
-        ConsumerGroupHeartbeatReply(member_id=event.member_id, member_epoch=event.member_epoch),
-    )
-
-
-def _leave_for_a_while(
-    context: EventContext, group: ConsumerGroup, catalogue: Catalogue, member: ConsumerMember
-) -> None:
-    """Keep the partitions of a static member until its session ends."""
-    if member.epoch != STATIC_LEAVE_EPOCH:
-        context.emit(group, GroupEventType.LEFT_FOR_A_WHILE, member.id)
-    if refuse_parked(context, group, member):
-        timeout_ms = session_timeout_ms(context, group, catalogue, member)
-        context.arm_timer(member.session_timer, timeout_ms)
-    before = member.assignment
-    context.write(
-        MemberAssignmentRecord(
-            group_id=group.id,
-            member_id=member.id,
-            member_epoch=STATIC_LEAVE_EPOCH,
-            previous_member_epoch=before.previous_member_epoch,
-            state=before.state,
-            assigned=before.assigned,
-        )
-    )
-    member.awaits_request = False
-    context.cancel_timer(member.rebalance_timer)

@@ -10,11 +10,8 @@ from partage.coordinator.consumer_group.events import (
     DescribeConsumerGroup,
 )
 from partage.coordinator.consumer_group.group import ConsumerGroup
-from partage.coordinator.consumer_group.heartbeat import (
-    heartbeat,
-    leave,
-    session_timeout_ms,
-)
+from partage.coordinator.consumer_group.heartbeat import heartbeat, session_timeout_ms
+from partage.coordinator.consumer_group.leave import leave
 from partage.coordinator.consumer_group.membership import bump_epoch, fence_members
 from partage.coordinator.consumer_group.progress import EpochCause, emit_session_expired
 from partage.coordinator.consumer_group.replies import (

@@ -490,12 +490,12 @@ class TestWhatIf:
             (client,) = (each["client_id"] for each in described["members"])
             rack = ("--rack", f"{client}=east")
             found = partage(*arguments, "--assignor", "mine:ByRack", *rack, "--json").json
-            refused = partage.fails(*arguments, "--rack", "nobody=east")
+            refused = partage.fails(*arguments, "--rack", "missing=east")
             failed = partage.fails(*arguments, "--assignor", "mine:Broken")
             unclear = partage.fails(*arguments, "--rack", "east", code=2)
         (result,) = found["results"]
         assert (result["assignor"], result["moved_partitions"]) == ("mine:ByRack", 0)
-        assert "has no member 'nobody'" in refused
+        assert "has no member 'missing'" in refused
         assert failed == "assignor mine:Broken failed: KeyError: 'length' (mine.py, line 32)"
         assert unclear == "--rack 'east' is not MEMBER=RACK, such as client-1=east"
 

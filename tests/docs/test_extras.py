@@ -45,6 +45,7 @@ NEEDS = {
     "partage.proposals.sockets.broker_side.topic_watch": "zookeeper",
     "partage.proposals.sockets.broker_side.zookeeper_nodes": "zookeeper",
     "partage.spark.": "spark",
+    "partage.testing.shell_worlds.": "world",
     "partage.testing.world.": "world",
     "partage.web.app": "web",
     "partage.web.server": "web",

@@ -31,7 +31,7 @@ def find_shell_mutant(name: str, seeds: int) -> str:
 
 
 def main() -> None:
-    """Search for one bug, or for all of them in processes of their own, and print a table."""
+    """Search for one bug, or for all of them each in a separate process, and print a table."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("name", nargs="?", help="title of one bug; default: all")
     parser.add_argument("--seeds", type=int, default=100, help="maximum number of worlds")

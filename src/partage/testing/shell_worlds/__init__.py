@@ -1,6 +1,6 @@
 """Simulated worlds of the production shells: the broker and the consumer, in virtual time.
 
-The worlds of `partage.lab` run the state machines in shells of their own. These worlds run the
+The worlds of `partage.lab` run the state machines in shells of the simulator. These worlds run the
 connections, the fetcher, the positions, the group driver and the broker's server as users do, under
 the same kinds of faults, and check what a user sees.
 

@@ -6,7 +6,8 @@
 - ``owner``: only the owner of a partition reads it, and not while it is paused.
 - ``callbacks``: only partitions that are owned are revoked or lost, and only others assigned.
 - ``commit``: when a commit returns, the coordinator has the position or a later one.
-- ``repeat``: without faults and seeks, no record is read twice in a group.
+- ``repeat``: without faults and seeks, and with a commit before each revocation, no group reads a
+  record twice.
 - ``delivery``: after all faults, each record is read in each group that subscribes to it.
 
 The rules of `partage.testing.world.rules` apply, too.
@@ -90,7 +91,7 @@ class DeliveryRules:
     # Readers
 
     def start(self, name: str, group: str) -> ReaderRun:
-        """Note that a reader process starts; its former run owns nothing any more."""
+        """Note that a reader process starts; its former run owns nothing now."""
         run = self._runs[name] = ReaderRun(name, group)
         return run
 

@@ -50,10 +50,14 @@ class Reader:
         self._world = world
         self._rng = rng
         self.is_stopped = False
-        #: True after all faults: nobody pauses, seeks or stalls.
+        #: True after all faults: it does not pause, seek or stall.
         self.is_calm = False
-        #: True when no call may fail any more.
-        self.is_strict = False
+        #: It now and then takes longer than its maximum poll interval.
+        self.may_stall = False
+        #: False when each call must succeed.
+        self.may_fail = True
+        #: True if nothing keeps the consumer from closing quickly.
+        self.must_close = False
 
     async def main(self) -> None:
         """Read until ``is_stopped`` is True, with a new consumer whenever one was refused."""
@@ -70,7 +74,7 @@ class Reader:
             try:
                 await self._take_turn(consumer, run)
             except ClientError as error:
-                if self.is_strict:
+                if not self.may_fail:
                     text = f"{self._name}: {type(error).__name__}: {error}"
                     self._world.break_rule("failure", text)
                 await asyncio.sleep(_RETRY_S)
@@ -79,17 +83,19 @@ class Reader:
                     return
 
     async def _close(self, consumer: Consumer) -> None:
+        problem = ""
         try:
             async with asyncio.timeout(CLOSE_S):
                 await consumer.close()
         except TimeoutError:
-            self._world.break_rule("close", f"{self._name} did not close within {CLOSE_S:g} s")
+            problem = f"did not close within {CLOSE_S:g} s"
         except ClientError as error:
-            if self.is_strict:
-                self._world.break_rule("close", f"{self._name}: {type(error).__name__}: {error}")
+            problem = f"{type(error).__name__}: {error}"
         await asyncio.sleep(_CLOSED_S)
         if count := self._world.connection_count(self._name):
-            self._world.break_rule("close", f"{self._name} left {count} connections open")
+            problem = problem or f"left {count} connections open"
+        if problem and self.must_close:
+            self._world.break_rule("close", f"{self._name}: {problem}")
 
     async def _take_turn(self, consumer: Consumer, run: ReaderRun) -> None:
         plan, rng = self._plan, self._rng
@@ -103,7 +109,7 @@ class Reader:
             self._resume(consumer, run)
         else:
             self._pause_or_seek(consumer, run)
-            if rng.random() < _STALL_SHARE:
+            if self.may_stall and rng.random() < _STALL_SHARE:
                 await asyncio.sleep(_STALL_S)
         # a poll without a timeout and without work would take all turns of the loop
         await asyncio.sleep(plan.work_s * rng.random() + (0 if plan.poll_timeout_ms else 0.05))

@@ -33,11 +33,13 @@ from partage.testing.world.world import PartageWorld
 _WARM_UP_S: Final = 5.0
 _CHECK_S: Final = 0.25
 _DELIVERY_S: Final = 60.0
-#: The same if connections were at most reset: nobody has to wait for a timeout.
+#: The same if connections were at most reset, and no member left, which it may fail to tell.
 _RECONNECTED_S: Final = 10.0
 #: Longer than any session: killed members leave their groups before.
 _STABLE_S: Final = 60.0
 _CALM_S: Final = 12.0
+#: A reader may be paused or cut off while it closes.
+_RESTART_S: Final = 300.0
 _FRESH_S: Final = 3.0
 _FIRST_PRODUCER_ID: Final = 900_000
 #: Requests that a member of a stable group does not send, with the number that is allowed.
@@ -119,7 +121,7 @@ class _ShellWorld:
             lambda: world.elapsed_s,
             self._watch.commits,
             world.break_rule,
-            may_repeat=bool(scenario.faults or scenario.broker_kills) or self._has_seeks,
+            may_repeat=scenario.has_faults or self._has_seeks or self._may_skip_commits,
         )
         self._readers: dict[str, Reader] = {}
         self._writers: list[Writer] = []
@@ -131,6 +133,12 @@ class _ShellWorld:
     @property
     def _has_seeks(self) -> bool:
         return any(plan.seeks for plan in self._scenario.readers.values())
+
+    @property
+    def _may_skip_commits(self) -> bool:
+        """True if readers do not commit before a revocation: a commit fails during a rebalance."""
+        styles = {plan.commits for plan in self._scenario.readers.values()}
+        return not styles <= {"auto", "at_revoke"}
 
     def _on_process_end(self, name: str) -> None:
         self.rules.end(name)
@@ -151,13 +159,14 @@ class _ShellWorld:
                 world,
                 Random(f"{name} {scenario.seed}"),
             )
-            reader.is_calm = not (scenario.faults or scenario.broker_kills)
+            reader.is_calm = reader.must_close = not scenario.has_faults
+            reader.may_stall = bool(scenario.faults)
             self._readers[name] = reader
             world.process(reader.main, name=name)
             await asyncio.sleep(self._rng.choice((0, 0, 0.3, 4)))
         await asyncio.sleep(_WARM_UP_S)
         world.draw_faults(scenario.faults, within_s=scenario.faults_within_s)
-        await self._kill_broker()
+        await asyncio.gather(self._kill_broker(), self._restart_readers())
         await asyncio.sleep(1)
         await self._recover()
         await self._stay_calm()
@@ -175,6 +184,20 @@ class _ShellWorld:
             if not world.is_running(world.broker):
                 world.restart(world.broker)
         await asyncio.sleep(max(0, begin_s + within_s - world.elapsed_s))
+
+    async def _restart_readers(self) -> None:
+        """Let readers close and start again, one after the other, as in a rolling restart."""
+        world, scenario = self._world, self._scenario
+        rng = Random(f"restarts {scenario.seed}")
+        for _ in range(scenario.restarts):
+            await asyncio.sleep(rng.uniform(0, scenario.faults_within_s / scenario.restarts))
+            name = rng.choice(sorted(self._readers))
+            reader = self._readers[name]
+            reader.is_stopped = True
+            await world.until(lambda: not world.is_running(name), timeout_s=_RESTART_S)  # noqa: B023
+            reader.is_stopped = False
+            if not world.is_running(name):
+                world.restart(name)
 
     def _start_writers(self) -> None:
         world, scenario = self._world, self._scenario
@@ -212,8 +235,8 @@ class _ShellWorld:
             writer.is_stopped = True
         for reader in self._readers.values():
             reader.is_calm = True
-        is_cut_off = bool(scenario.faults)
-        await self._wait_for_delivery(_DELIVERY_S if is_cut_off else _RECONNECTED_S)
+        is_quick = not scenario.faults and not scenario.restarts
+        await self._wait_for_delivery(_RECONNECTED_S if is_quick else _DELIVERY_S)
 
     async def _wait_for_delivery(self, timeout_s: float) -> None:
         read, read_s = -1, 0.0
@@ -240,7 +263,8 @@ class _ShellWorld:
         world, watch = self._world, self._watch
         await asyncio.sleep(_STABLE_S)
         for reader in self._readers.values():
-            reader.is_strict = True
+            reader.may_fail = False
+            reader.must_close = True
         watch.reset_counts()
         await asyncio.sleep(_CALM_S)
         for name, plan in self._scenario.readers.items():
@@ -276,7 +300,7 @@ class _ShellWorld:
     async def _close(self) -> None:
         world = self._world
         for reader in self._readers.values():
-            reader.is_stopped = True
+            reader.is_stopped, reader.may_fail = True, True  # the group rebalances
         slowest_s = max(plan.work_s for plan in self._scenario.readers.values())
         try:
             await world.until(

@@ -21,7 +21,7 @@ _STRATEGIES: Final = (
 
 
 class ReaderPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What one reader process does.
+    """The actions of one reader process.
 
     Attributes:
         group: The consumer group.
@@ -62,6 +62,7 @@ class ShellScenario(msgspec.Struct, frozen=True, kw_only=True):
         faults: The number of faults.
         faults_within_s: The time in which they begin.
         broker_kills: How often the broker is killed and started again, besides the faults.
+        restarts: How often a reader closes its consumer and starts again.
     """
 
     seed: int
@@ -74,6 +75,12 @@ class ShellScenario(msgspec.Struct, frozen=True, kw_only=True):
     faults: int
     faults_within_s: float
     broker_kills: int
+    restarts: int
+
+    @property
+    def has_faults(self) -> bool:
+        """True if anything fails in this world."""
+        return bool(self.faults or self.broker_kills)
 
 
 def draw_scenario(seed: int, changes: Mapping[str, Any] | None = None) -> ShellScenario:
@@ -86,12 +93,16 @@ def draw_scenario(seed: int, changes: Mapping[str, Any] | None = None) -> ShellS
     rng = Random(f"shells {seed}")
     partitions = {"t": rng.choice((1, 2, 4, 6)), "u": rng.choice((1, 3))}
     readers: dict[str, ReaderPlan] = {}
+    faults, broker_kills = rng.choice((0, 0, 2, 4, 6)), rng.choice((0, 0, 0, 2, 5))
     for group in ("g", "h")[: rng.choice((1, 1, 2))]:
         shared = _group_options(rng)
         style: CommitStyle = rng.choice(("auto", "auto", "after_poll", "offsets", "at_revoke"))
         for _ in range(rng.choice((1, 2, 2, 3))):
             name = f"reader-{len(readers) + 1}"
-            readers[name] = _draw_reader(rng, name, group, shared, style)
+            plan = _draw_reader(rng, name, group, shared, style)
+            if not (faults or broker_kills):  # then no record may be read twice
+                plan = msgspec.structs.replace(plan, seeks=False)
+            readers[name] = plan
     scenario = ShellScenario(
         seed=seed,
         settings={
@@ -112,9 +123,10 @@ def draw_scenario(seed: int, changes: Mapping[str, Any] | None = None) -> ShellS
         writers=rng.choice((1, 2)),
         batch_records=rng.choice((1, 5, 40)),
         write_every_s=rng.choice((0.2, 0.5, 1.0)),
-        faults=rng.choice((0, 2, 4, 6)),
+        faults=faults,
         faults_within_s=rng.choice((20.0, 40.0)),
-        broker_kills=rng.choice((0, 0, 0, 2, 5)),
+        broker_kills=broker_kills,
+        restarts=rng.choice((0, 2, 5)),
     )
     return msgspec.structs.replace(scenario, **(changes or {}))
 

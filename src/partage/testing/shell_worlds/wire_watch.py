@@ -1,4 +1,4 @@
-"""What the broker of a world sees: acknowledged commits, and requests by process."""
+"""The requests that the broker of a world gets: acknowledged commits, and counts by process."""
 
 from __future__ import annotations
 

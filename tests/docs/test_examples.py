@@ -213,7 +213,7 @@ def test_console_example_prints_expected_output(
 def command_for(text: str, address: str) -> str:
     """Return a command of a page that uses the broker and the Python of the test."""
     text = text.replace("../.venv/bin/python", sys.executable)
-    reaching = r"\bpartage (?!search\b|lab (?:run|trace|designs)\b)(\w+)( \w[\w-]*)?"
+    reaching = r"\bpartage (?!search\b|lab (?:run|trace|designs|shells)\b)(\w+)( \w[\w-]*)?"
     return re.sub(reaching, rf"\g<0> -b {address}", text)
 
 

@@ -51,6 +51,7 @@ apart = (
     "partage.testing.faults",
     "partage.testing.request_interceptor",
     "partage.testing.transaction_faults",
+    "partage.testing.shell_worlds",
     "partage.testing.world",
 )
 failed = {}

@@ -132,6 +132,14 @@ def test_past_single_broker_seeds_break_no_rule(seed: int) -> None:
     )
 
 
+def test_damaged_checkpoint_that_a_power_failure_restores_breaks_no_rule() -> None:
+    """A start overwrites a damaged checkpoint. Power fails before the sync, and it is back."""
+    changes = {"brokers": 1, "members": 1, "consumer_members": 3}
+    _, verdict = run_scenario(draw_scenario(276, changes=changes))
+    assert_no_violation(verdict)
+    assert verdict.faults["checkpoints_are_damaged"] == 1
+
+
 @pytest.mark.parametrize("seed", SINCE)
 def test_past_seeds_break_no_rule(seed: int) -> None:
     assert_no_violation(

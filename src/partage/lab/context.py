@@ -58,12 +58,11 @@ _REPAIR_MS: Final = 500
 
 
 class Damage(NamedTuple):
-    """Injected damage: the position of a byte in a file, and the damaged byte."""
+    """Injected damage: the position of a byte in a file."""
 
     disk: CrashDisk
     path: str
     position: int
-    value: int
 
 
 class WorldContext(ABC):
@@ -295,24 +294,21 @@ class WorldContext(ABC):
         """Repair the injected damage that a broker found, as an operator would from a backup.
 
         Raises:
-            RuleViolationError: No damage was injected.
+            RuleViolationError: No damage was injected, or none is left on the disk.
         """
-        if self.damage is None:
+        damage, self.damage = self.damage, None
+        if damage is None or not damage.disk.is_damaged(damage.path, damage.position):
             raise history.RuleViolationError(
                 "recovery", f"damage was reported, but none was injected: {error}"
             )
-        damage, self.damage = self.damage, None
-        if damage.disk.peek(damage.path, damage.position) == damage.value:  # not overwritten
-            damage.disk.damage(damage.path, damage.position)
+        damage.disk.repair(damage.path, damage.position)
         self.record_incident("the damaged file was repaired")
 
     def clear_damage(self) -> None:
-        """Forget the injected damage after a start, unless the byte is still damaged on disk."""
+        """Forget the injected damage after a start, unless a copy of the byte is still damaged."""
         damage = self.damage
-        if damage is not None:
-            value = damage.disk.peek(damage.path, damage.position, after_crash=True)
-            if value != damage.value:
-                self.damage = None
+        if damage is not None and not damage.disk.is_damaged(damage.path, damage.position):
+            self.damage = None
 
     # Broker selection of clients
 

@@ -17,10 +17,10 @@ from __future__ import annotations
 import copy
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from posixpath import basename, dirname
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 from partage.log.disk import Buffer
 
@@ -42,29 +42,71 @@ class PowerLossError(Exception):
     """Raised when the power fails during a disk operation."""
 
 
+class Content:
+    """A copy of a file's bytes, and the positions of its flipped bits."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.flipped: set[int] = set()
+
+    def put(self, position: int, data: bytes, flipped: Collection[int] = ()) -> None:
+        """Write bytes, of which those at the positions ``flipped`` have a flipped bit."""
+        end = position + len(data)
+        if len(self.data) < position:
+            self.data.extend(bytes(position - len(self.data)))
+        self.data[position:end] = data
+        self.flipped = {at for at in self.flipped if not position <= at < end}.union(flipped)
+
+    def cut(self, length: int) -> None:
+        del self.data[length:]
+        self.data.extend(bytes(length - len(self.data)))
+        self.flipped = {at for at in self.flipped if at < length}
+
+    def flip(self, position: int) -> None:
+        if position < len(self.data):
+            self.data[position] ^= _FLIPPED_BIT
+            self.flipped ^= {position}
+
+
+class Change(NamedTuple):
+    """An unsynced write, or a truncation (data is None)."""
+
+    position: int
+    data: bytes | None
+    flipped: frozenset[int] = frozenset()  # positions in the file
+
+    def flip(self, position: int) -> Change:
+        at = position - self.position
+        if self.data is None or not 0 <= at < len(self.data):
+            return self
+        data = self.data[:at] + bytes([self.data[at] ^ _FLIPPED_BIT]) + self.data[at + 1 :]
+        return Change(self.position, data, self.flipped ^ {position})
+
+
 class File:
     """A file: its current content, its synced content, and the changes in between."""
 
     def __init__(self) -> None:
-        self.content = bytearray()  # as seen by the running process
-        self.synced = bytearray()
-        self.unsynced: list[tuple[int, bytes | None]] = []  # writes, and truncations (data is None)
+        self.current = Content()  # as seen by the running process
+        self.synced = Content()
+        self.unsynced: list[Change] = []
 
     def write(self, position: int, data: bytes) -> None:
-        self.unsynced.append((position, data))
-        _put(self.content, position, data)
+        flipped = self._flipped_in_rewrite(position, data)
+        self.unsynced.append(Change(position, data, flipped))
+        self.current.put(position, data, flipped)
 
     def truncate(self, length: int) -> None:
-        self.unsynced.append((length, None))
-        _cut(self.content, length)
+        self.unsynced.append(Change(length, None))
+        self.current.cut(length)
 
     def sync(self) -> None:
         """Make all changes durable."""
-        for position, data in self.unsynced:
+        for position, data, flipped in self.unsynced:
             if data is None:
-                _cut(self.synced, position)
+                self.synced.cut(position)
             else:
-                _put(self.synced, position, data)
+                self.synced.put(position, data, flipped)
         self.unsynced = []
 
     def drop_unsynced(self) -> None:
@@ -72,35 +114,53 @@ class File:
 
         Truncations are in the file system's journal and become durable with the next sync.
         """
-        self.unsynced = [change for change in self.unsynced if change[1] is None]
+        self.unsynced = [change for change in self.unsynced if change.data is None]
 
     def flip_bit(self, position: int) -> None:
         """Flip a bit of one byte in all copies of it."""
-        for content in (self.content, self.synced):
-            if position < len(content):
-                content[position] ^= _FLIPPED_BIT
+        for content in (self.current, self.synced):
+            content.flip(position)
+        self.unsynced = [change.flip(position) for change in self.unsynced]
+
+    def is_damaged(self, position: int) -> bool:
+        """Return whether any copy of a byte has a flipped bit."""
+        parts: list[Content | Change] = [self.current, self.synced, *self.unsynced]
+        return any(position in part.flipped for part in parts)
+
+    def repair(self, position: int) -> None:
+        """Flip the bit back in each copy in which it is flipped."""
+        for content in (self.current, self.synced):
+            if position in content.flipped:
+                content.flip(position)
         self.unsynced = [
-            (start, None if data is None else _flipped(data, position - start))
-            for start, data in self.unsynced
+            change.flip(position) if position in change.flipped else change
+            for change in self.unsynced
         ]
 
     def crash(self, rng: Random, struck: Callable[[str], None]) -> None:
         survives = rng.choice((0.0, 0.1, 0.5, 0.9, 1.0))
-        content, length = self.synced, len(self.content)
-        for position, data in self.unsynced:
+        content, length = self.synced, len(self.current.data)
+        for position, data, flipped in self.unsynced:
             if data is None:
                 if rng.random() < survives:
-                    _cut(content, position)
+                    content.cut(position)
                 continue
             pieces = _sectors(position, data)
             survivors = [piece for piece in pieces if rng.random() < survives]
             for start, piece in survivors:
-                _put(content, start, piece)
+                end = start + len(piece)
+                content.put(start, piece, [at for at in flipped if start <= at < end])
             if len(survivors) < len(pieces):
                 struck(WRITE_TORN if survivors else WRITE_LOST)
-        if len(content) < length and rng.random() < survives:
-            content.extend(bytes(length - len(content)))  # the new length without the bytes
-        self.content, self.synced, self.unsynced = bytearray(content), content, []
+        if len(content.data) < length and rng.random() < survives:
+            content.cut(length)  # the new length without the bytes
+        self.current, self.synced, self.unsynced = copy.deepcopy(content), content, []
+
+    def _flipped_in_rewrite(self, position: int, data: bytes) -> frozenset[int]:
+        """Return the flipped bits that a write contains because it repeats the current bytes."""
+        end = position + len(data)
+        flipped = frozenset(at for at in self.current.flipped if position <= at < end)
+        return flipped if self.current.data[position:end] == data else frozenset()
 
 
 class Directory:
@@ -151,11 +211,11 @@ class CrashDisk:
         return sorted(found.entries) if isinstance(found, Directory) else []
 
     def size(self, path: str) -> int:
-        return len(self._file(path).content)
+        return len(self._file(path).current.data)
 
     def read(self, path: str, position: int, length: int) -> bytes:
         self._raise_io_error("read")
-        return bytes(self._file(path).content[position : position + length])
+        return bytes(self._file(path).current.data[position : position + length])
 
     def write(self, path: str, position: int, chunks: Sequence[Buffer]) -> None:
         self._count_operation()
@@ -219,19 +279,14 @@ class CrashDisk:
         """Flip a bit of a file."""
         self._file(path).flip_bit(position)
 
-    def peek(self, path: str, position: int, *, after_crash: bool = False) -> int | None:
-        """Return a byte of a file, or None if it does not exist.
+    def is_damaged(self, path: str, position: int) -> bool:
+        """Return whether a flipped bit can be read from a file, now or after a power failure."""
+        return any(file.is_damaged(position) for file in self._files_named(path))
 
-        Args:
-            path: The file.
-            position: The position of the byte.
-            after_crash: Return the synced content, which survives a power failure.
-        """
-        file = self._find(path)
-        if not isinstance(file, File):
-            return None
-        content = file.synced if after_crash else file.content
-        return content[position] if position < len(content) else None
+    def repair(self, path: str, position: int) -> None:
+        """Flip a bit back that `damage` flipped, except in bytes that were written since."""
+        for file in self._files_named(path):
+            file.repair(position)
 
     def _count_operation(self) -> None:
         self.operations += 1
@@ -253,6 +308,15 @@ class CrashDisk:
             found = found.entries.get(part) if isinstance(found, Directory) else None
         return found
 
+    def _files_named(self, path: str) -> list[File]:
+        """Return the files that have this path, now or after a power failure."""
+        parent = self._find(dirname(path))
+        if not isinstance(parent, Directory):
+            return []
+        states = [parent.entries, *parent.unsynced_states]
+        found = [state.get(basename(path)) for state in states]
+        return [file for file in dict.fromkeys(found) if isinstance(file, File)]
+
     def _parent(self, path: str) -> Directory:
         found = self._find(dirname(path))
         if not isinstance(found, Directory):
@@ -270,12 +334,6 @@ def _ignore_fault(what: str) -> None:
     """Ignore a fault."""
 
 
-def _flipped(data: bytes, at: int) -> bytes:
-    if not 0 <= at < len(data):
-        return data
-    return data[:at] + bytes([data[at] ^ _FLIPPED_BIT]) + data[at + 1 :]
-
-
 def _sectors(position: int, data: bytes) -> list[tuple[int, bytes]]:
     pieces, at = [], 0
     while at < len(data):
@@ -283,14 +341,3 @@ def _sectors(position: int, data: bytes) -> list[tuple[int, bytes]]:
         pieces.append((position + at, data[at : at + size]))
         at += size
     return pieces
-
-
-def _put(content: bytearray, position: int, data: bytes) -> None:
-    if len(content) < position:
-        content.extend(bytes(position - len(content)))
-    content[position : position + len(data)] = data
-
-
-def _cut(content: bytearray, length: int) -> None:
-    del content[length:]
-    content.extend(bytes(length - len(content)))

@@ -114,9 +114,8 @@ def bit_flips(world: World, rng: Random) -> bool:
 def _damage(world: World, path: str, position: int) -> bool:
     disk = world.broker.disk
     disk.damage(path, position)
-    value = disk.peek(path, position)
-    assert value is not None
-    world.damage = Damage(disk, path, position, value)
+    assert disk.is_damaged(path, position)
+    world.damage = Damage(disk, path, position)
     world.was_damaged = True
     return True
 

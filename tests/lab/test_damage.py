@@ -110,7 +110,7 @@ def test_damage_in_a_removed_file_is_known_until_the_directory_is_synced() -> No
     assert world.damage is None
 
 
-def test_truncated_byte_is_not_damaged_any_more() -> None:
+def test_truncated_byte_is_not_damaged() -> None:
     world = damaged_world()
     disk = world.broker.disk
     disk.truncate(CHECKPOINT_FILE, 0)
@@ -121,7 +121,7 @@ def test_truncated_byte_is_not_damaged_any_more() -> None:
     assert world.damage is None
 
 
-def test_report_of_damage_that_is_gone_breaks_a_rule() -> None:
+def test_report_of_former_damage_breaks_a_rule() -> None:
     world = damaged_world()
     disk = world.broker.disk
     disk.write(CHECKPOINT_FILE, 0, [NEW])

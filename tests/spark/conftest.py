@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from group_descriptions import describe_group
 from partage.client import LoopThread
 from partage.testing import ThreadedBroker
-from polled_conditions import PATIENCE_S
+from polled_conditions import PATIENCE_S, eventually
 
 from .reader_driver import ReaderDriver
 
@@ -56,6 +56,9 @@ class Kafka:
             if error:
                 failures.append(error)
 
+        # Apache Kafka acknowledges a new topic before all its brokers list its partitions.
+        wanted = {record["partition"] for record in records if "partition" in record}
+        eventually(lambda: wanted <= {*producer.list_topics(topic).topics[topic].partitions})
         for record in records:
             producer.produce(topic, on_delivery=on_delivery, **record)
         assert producer.flush(PATIENCE_S) == 0

@@ -71,21 +71,18 @@ class WireWatch(RequestRecorder):
     Attributes:
         commits: The acknowledged commits.
         requests_by: The number of requests of each process and API since `reset_counts`.
-        connections_by: The connections of each process in the same time.
     """
 
     def __init__(self, loop: VirtualLoop, on_end: Callable[[str], None]) -> None:
         super().__init__(loop)
         self.commits = CommitTimeline()
         self.requests_by: Counter[tuple[str, str]] = Counter()
-        self.connections_by: dict[str, dict[int, RequestConnection]] = defaultdict(dict)
         self._on_end = on_end
         self._broker: Broker | None = None
 
     def reset_counts(self) -> None:
         """Begin to count again."""
         self.requests_by.clear()
-        self.connections_by.clear()
 
     def on_process_end(self, process: str) -> None:
         """Note that a process was killed, failed or ended."""
@@ -111,7 +108,6 @@ class WireWatch(RequestRecorder):
             def handle(inbound: InboundRequest) -> None:
                 process = inbound.client_host.removeprefix("/")
                 self.requests_by[process, inbound.api.name] += 1
-                self.connections_by[process][id(inbound.connection)] = inbound.connection
                 if inbound.api.key == OFFSET_COMMIT.key:
                     self._watch_commit(inbound, topic_name)
                 handler(inbound)

@@ -164,7 +164,7 @@ def _draw_reader(
         "isolation_level": rng.choice(("read_uncommitted", "read_committed")),
     }
     # A static member that restarts before it gives up a partition gets its assignment without a
-    # rebalance, in Kafka, too. With a cooperative assignor the partition then has no owner.
+    # rebalance (KIP-345). With a cooperative assignor the partition then has no owner.
     is_cooperative = "cooperative-sticky" in shared.get("partition_assignment_strategy", ())
     if rng.random() < 0.25 and not is_cooperative:
         options["group_instance_id"] = name

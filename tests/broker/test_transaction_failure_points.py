@@ -1,13 +1,11 @@
 """A transaction whose coordinator, a broker process, is killed at each of its steps.
 
-The client is confluent-kafka. It notices only that its calls take longer.
+confluent-kafka has the requests from before KIP-890. It notices only that its calls take longer.
+`RawProducer` has those of ``transaction.version`` 2, with an epoch for each transaction.
 """
 
 from __future__ import annotations
 
-import os
-import signal
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,11 +13,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from broker.raw_client import RawClient
 from client.confluent_admin import create_topic, produce
-from partage.testing import BrokerProcess
+from partage.model.errors import ErrorCode
+from partage.wire.apis.find_coordinator import GROUP, TRANSACTION
 from partage.wire.apis.list_transactions import LIST_TRANSACTIONS, ListTransactionsRequest
 from polled_conditions import PATIENCE_S, eventually
 
-from .dying_transaction_coordinator import STEPS
+from .dying_broker import dying_broker
+from .dying_transaction_coordinator import BETWEEN_MARKERS, STEPS
+from .raw_producer import Identity, RawProducer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -40,28 +41,8 @@ CASES = [
 ]
 
 
-class DyingBroker(BrokerProcess):
-    """A broker that dies at a step of a transaction, and is then started again."""
-
-    def __init__(self, data_dir: Path, step: str) -> None:
-        super().__init__(data_dir, overrides={"transaction.state.log.num.partitions": 1})
-        self._step = step
-        self.flag = data_dir.with_suffix(".died")
-
-    def _command(self) -> list[str]:
-        python, _, _, *options = super()._command()
-        module = "broker.dying_transaction_coordinator"
-        return [python, "-m", module, self._step, str(self.flag), *options]
-
-    def restart_when_dead(self) -> int:
-        """Wait until the broker dies; return its exit code once it runs again."""
-        process = self._process
-        assert process is not None
-        assert process.stdout is not None
-        code = process.wait(PATIENCE_S)
-        process.stdout.close()
-        self.start()
-        return code
+#: Steps of the abort that InitProducerId orders.
+ABORT_STEPS = [step for step in STEPS if "decision" in step or "completion" in step]
 
 
 @pytest.mark.parametrize(("step", "is_commit"), CASES)
@@ -69,9 +50,7 @@ def test_coordinator_killed_at_step_ends_transaction_as_decided(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, is_commit: bool
 ) -> None:
     """The transaction has records of two partitions, and the offset of a group."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), os.pathsep)
-    with DyingBroker(tmp_path / "data", step) as broker, ThreadPoolExecutor(1) as supervisor:
-        restart = supervisor.submit(broker.restart_when_dead)
+    with dying_broker(tmp_path, monkeypatch, step) as broker:
         servers = broker.bootstrap_servers
         create_topic(servers, "source")
         create_topic(servers, "target", len(PARTITIONS))
@@ -79,20 +58,106 @@ def test_coordinator_killed_at_step_ends_transaction_as_decided(
         producer, consumer = producer_of(servers), consumer_of(servers)
         producer.init_transactions(PATIENCE_S)
         transact(producer, consumer, b"1", is_commit=is_commit)
-        check_restarted(restart)
+        broker.check_restarted()
         # The next transaction waits for the markers of this one.
         transact(producer, consumer, b"2", is_commit=True)
         expected = [b"1", b"1", b"2", b"2"] if is_commit else [b"2", b"2"]
         assert committed_values(servers, len(expected)) == expected
-        offsets = consumer.committed([TopicPartition("source", 0)], PATIENCE_S)
-        assert [each.offset for each in offsets] == [2]
+        assert committed_offset(servers) == 2
         eventually(lambda: states(servers) == {"writer": "CompleteCommit"})
         consumer.close()
 
 
-def check_restarted(restart: Future[int]) -> None:
-    """Wait until the broker has died and runs again."""
-    assert restart.result(PATIENCE_S) == -signal.SIGKILL
+@pytest.mark.parametrize(("step", "is_commit"), CASES)
+def test_transaction_of_version_2_ends_as_decided_after_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, is_commit: bool
+) -> None:
+    """The producer repeats its requests. Each transaction has one epoch, also if it was repeated.
+
+    Late requests of the first transaction do not change the second one.
+    """
+    with dying_broker(tmp_path, monkeypatch, step) as broker:
+        servers = broker.bootstrap_servers
+        producer = raw_producer_of(servers)
+        # If the id was stored, the repeated InitProducerId gets the next epoch.
+        assert producer.identity.epoch == (1 if step == "after the id is stored" else 0)
+        first = producer.identity
+        raw_transact(producer, b"1", is_commit=is_commit)
+        broker.check_restarted()
+        assert producer.identity == (first.producer_id, first.epoch + 1)
+        repeated = producer.send_end(first, is_commit=is_commit)
+        assert not repeated.error_code
+        assert (repeated.producer_id, repeated.producer_epoch) == producer.identity
+        write(producer, b"2")
+        check_late_requests(producer, first)
+        assert producer.end(is_commit=True) is ErrorCode.NONE
+        expected = [b"1", b"1", b"2", b"2"] if is_commit else [b"2", b"2"]
+        assert committed_values(servers, len(expected)) == expected
+        assert committed_offset(servers) == 2
+        eventually(lambda: states(servers) == {"writer": "CompleteCommit"})
+
+
+@pytest.mark.parametrize("step", [*ABORT_STEPS, BETWEEN_MARKERS])
+def test_successor_fences_producer_although_coordinator_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """InitProducerId aborts the open transaction. The broker dies at a step of the abort."""
+    with dying_broker(tmp_path, monkeypatch, step) as broker:
+        servers = broker.bootstrap_servers
+        first = raw_producer_of(servers)
+        write(first, b"1")
+        second = RawProducer(servers, "writer")
+        second.init()
+        broker.check_restarted()
+        # One epoch fences the transaction, and the next one is the successor's.
+        assert second.identity == (first.identity.producer_id, first.identity.epoch + 2)
+        assert first.produce("target", 0, b"late") is ErrorCode.INVALID_PRODUCER_EPOCH
+        assert first.end(is_commit=True) is ErrorCode.PRODUCER_FENCED
+        raw_transact(second, b"2", is_commit=True)
+        assert committed_values(servers, 2) == [b"2", b"2"]
+        assert committed_offset(servers) == 2
+        eventually(lambda: states(servers) == {"writer": "CompleteCommit"})
+
+
+def raw_producer_of(servers: str) -> RawProducer:
+    """Create the topics, and return an initialized producer."""
+    create_topic(servers, "source")
+    create_topic(servers, "target", len(PARTITIONS))
+    producer = RawProducer(servers, "writer")
+    producer.find_coordinator(GROUP, "g")
+    producer.find_coordinator(TRANSACTION, "writer")
+    producer.init()
+    return producer
+
+
+def write(producer: RawProducer, value: bytes) -> None:
+    """Write a value to each partition, and commit its offset + 1, in the open transaction."""
+    for partition in PARTITIONS:
+        assert producer.produce("target", partition, value) is ErrorCode.NONE
+    assert producer.commit_offset("g", "source", int(value)) is ErrorCode.NONE
+
+
+def raw_transact(producer: RawProducer, value: bytes, *, is_commit: bool) -> None:
+    write(producer, value)
+    assert producer.end(is_commit=is_commit) is ErrorCode.NONE
+
+
+def check_late_requests(producer: RawProducer, identity: Identity) -> None:
+    """Check that no request of an earlier transaction changes the open one."""
+    late = producer.copy(identity)
+    assert late.produce("target", 0, b"late") is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert late.commit_offset("g", "source", 9) is ErrorCode.INVALID_PRODUCER_EPOCH
+    for is_commit in (True, False):
+        assert late.end(is_commit=is_commit) is ErrorCode.PRODUCER_FENCED
+
+
+def committed_offset(servers: str) -> int:
+    """Return the position of the group once no transaction holds it back."""
+    consumer = consumer_of(servers)
+    (found,) = consumer.committed([TopicPartition("source", 0)], PATIENCE_S)
+    consumer.close()
+    assert isinstance(found.offset, int)
+    return found.offset
 
 
 def producer_of(servers: str) -> Producer:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,16 @@ from typer.testing import CliRunner
 
 from partage.console.app import app
 from partage.console.lab import compare
+from partage.proposals.comparison.cells import load_results
 from partage.proposals.comparison.grid import DEFAULT_GRID, expand_grid
 from partage.proposals.comparison.machine_limits import estimate_duration_s
 from partage.proposals.designs import finding_worlds
 from partage.proposals.designs.catalog import DESIGNS
+from polled_conditions import eventually
 
 from .cli import PartageCli
 
+FILES = {"report.html", "report.md", "cells.parquet", "cells.jsonl", "pictures"}
 SMALL = ("lab", "compare", "--design", "single-assignor", "--grid", "members=3,4", "--jobs", 1)
 
 
@@ -34,6 +39,34 @@ def test_interrupted_comparison_continues(partage: PartageCli, tmp_path: Path) -
     partage(*SMALL, "--output", tmp_path)
     report = (tmp_path / "report.md").read_text()
     assert _without_cpu(report) == _without_cpu(whole)
+    assert len(load_results(tmp_path / "cells.jsonl")) == 2, "a third run continues too"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_stopped_comparison_repeats_no_finished_cell(
+    partage: PartageCli, tmp_path: Path, number: signal.Signals
+) -> None:
+    """SIGINT goes to all processes of the group, as from a terminal."""
+    sizes = ("--grid", "members=30,3,4,5,6,7")
+    command = ("lab", "compare", "--design", "multi-assignor", *sizes, "--jobs", "1")
+    path = tmp_path / "cells.jsonl"
+    with partage.drawing(*command, "--output", str(tmp_path)) as (process, drawn):
+        eventually(lambda: path.exists() and path.read_bytes().count(b"\n") >= 1)
+        os.killpg(process.pid, number) if number == signal.SIGINT else process.kill()
+        process.communicate()
+    finished = path.read_bytes()
+    count = finished.count(b"\n")
+    assert 1 <= count < 6, drawn.text
+    if number == signal.SIGINT:
+        assert process.returncode == 130
+        assert f"stopped after {count} of 6 cells. Run the command again to" in drawn.text
+    found = partage(*command, "--output", tmp_path, "--json").json["cells"]
+    whole = path.read_bytes()
+    assert whole.startswith(finished[: finished.rfind(b"\n") + 1])
+    assert [each["workload"]["members"] for each in found] == [30, 3, 4, 5, 6, 7]
+    assert len(load_results(path)) == whole.count(b"\n") == 6
+    assert {each.name for each in tmp_path.iterdir()} == FILES
 
 
 def _without_cpu(report: str) -> list[list[str]]:
@@ -51,8 +84,7 @@ def test_json_has_every_cell_and_phase(partage: PartageCli) -> None:
 
 def test_output_has_page_report_pictures_and_table(partage: PartageCli, tmp_path: Path) -> None:
     ran = partage(*SMALL, "--output", tmp_path, "--json")
-    names = {each.name for each in tmp_path.iterdir()}
-    assert names == {"report.html", "report.md", "cells.parquet", "cells.jsonl", "pictures"}
+    assert {each.name for each in tmp_path.iterdir()} == FILES
     linked = re.findall(r"!\[.+\]\((.+)\)", (tmp_path / "report.md").read_text())
     assert len(linked) == 8
     assert all((tmp_path / each).read_text().startswith("<svg") for each in linked)
@@ -96,6 +128,7 @@ def test_progress_counts_the_cells(partage: PartageCli) -> None:
         (("--design", "x"), "no design 'x'. The designs are: broker-side, "),
         (("--grid", "members=2"), "at least 3 members"),
         (("--grid", "metadata_kb=1000", "--grid", "members=5000"), "bytes of metadata"),
+        (("--grid", "session_timeout_ms=100"), "session_timeout_ms=100 is not between 6000 and"),
         (("--grid", "members=10", "--grid", "members=20"), "members is given twice"),
         (("--master", "local[1]"), "add --spark"),
         (("--sockets", "--spark"), "--sockets cannot be combined with --spark"),

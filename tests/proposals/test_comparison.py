@@ -54,11 +54,12 @@ class TestGrid:
             ({"members": (2,)}, "at least 3 members"),
             ({"members": (20_001,)}, "the limit is 20,000"),
             ({"members": (5_000,), "metadata_kb": (1_000.0,)}, "bytes of metadata"),
+            ({"session_timeout_ms": (100,)}, "^session_timeout_ms=100 is not between 6000 and 18"),
             ({"session_timeout_ms": (5_000,)}, "not between 6000 and 1800000"),
             ({"heartbeat_interval_ms": (45_000,)}, "below session_timeout_ms=45000"),
             ({"metadata_refresh_ms": (10,)}, "below 1000"),
             ({"kills": (9,)}, "kills=9 is too large for this cell; the limit is 8"),
-            ({"slow_ms": (20_000,)}, "slow_ms=20000 is too large"),
+            ({"slow_ms": (20_000,)}, "the limit is 11250, a quarter of session_timeout"),
             ({"topics": (0,)}, "topics=0 is not between 1 and the 20 partitions"),
             ({"topics": (21,)}, "topics=21 is not between 1 and the 20 partitions"),
             ({"topics": (4,), "subscribed_topics": (5,)}, "subscribed_topics=5 is above"),
@@ -106,7 +107,13 @@ class TestGrid:
         )
 
     def test_command_repeats_the_cell(self) -> None:
-        cell = Workload(design="multi-assignor", members=7, metadata_kb=0.5)
+        cell = Workload(
+            design="multi-assignor",
+            members=7,
+            metadata_kb=0.123_456_789,
+            session_timeout_ms=1_234_567,
+            seed=20_261_127,
+        )
         words = cell_command(cell).split()
         grid = dict(
             parse_parameter(words[n + 1]) for n, each in enumerate(words) if each == "--grid"
@@ -121,6 +128,18 @@ class TestResults:
         append_result(path, result)
         path.write_bytes(path.read_bytes() + msgspec.json.encode(result)[:-40])
         assert load_results(path) == {SMALL: result}
+
+    def test_result_after_an_incomplete_line_replaces_it(self, tmp_path: Path) -> None:
+        path = tmp_path / "cells.jsonl"
+        result = run_cell(SMALL)
+        append_result(path, result)
+        complete = path.read_bytes()
+        path.write_bytes(complete + complete[:-40])
+        append_result(path, result)
+        assert path.read_bytes() == 2 * complete
+        path.write_bytes(complete[:-40])
+        append_result(path, result)
+        assert path.read_bytes() == complete
 
     def test_other_file_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "cells.jsonl"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -112,6 +113,20 @@ class TestFiles:
         assert rows[1]["partitions"] == 6
         assert dict(rows[1]["bytes_by_message"]) == join.bytes_by_message
         assert rows[1]["command"].startswith("partage lab compare --design multi-assignor")
+
+    def test_earlier_files_stay_complete_until_they_are_replaced(
+        self, results: list[CellResult], tmp_path: Path
+    ) -> None:
+        """A run that is killed while it writes must not leave a part of a file."""
+        write_report(tmp_path, Comparison(cells=results[:1]))
+        paths = sorted(each for each in tmp_path.rglob("*") if each.is_file())
+        before = [each.read_bytes() for each in paths]
+        with ExitStack() as stack:
+            files = [stack.enter_context(each.open("rb")) for each in paths]
+            write_report(tmp_path, Comparison(cells=results))
+            assert [each.read() for each in files] == before
+        assert sorted(each for each in tmp_path.rglob("*") if each.is_file()) == paths
+        assert all(each.read_bytes() != old for each, old in zip(paths, before, strict=True))
 
     def test_docs_describe_every_column(self) -> None:
         text = (DOCS / "designs.md").read_text()

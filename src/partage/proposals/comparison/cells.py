@@ -67,6 +67,11 @@ def load_results(path: Path) -> dict[Workload, CellResult]:
 
 
 def append_result(path: Path, result: CellResult) -> None:
-    """Append a result to a file."""
-    with path.open("ab") as file:
+    """Append a result to a file. An incomplete last line is removed: a run was killed there."""
+    with path.open("a+b") as file:
+        end = file.tell()
+        file.seek(max(0, end - 1))
+        if file.read() not in (b"", b"\n"):
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
         file.write(msgspec.json.encode(result) + b"\n")

@@ -12,6 +12,7 @@ import msgspec
 
 from partage.proposals.comparison.cell import PHASES, Workload
 from partage.proposals.designs.catalog import DESIGNS, find_design
+from partage.proposals.join_group.settings import CoordinatorSettings
 
 #: The parameters of a grid: fields of `Workload` that are numbers.
 PARAMETERS: Final[Mapping[str, type]] = {
@@ -128,11 +129,12 @@ def validate_cell(cell: Workload) -> None:
     """
     if cell.members < 3:
         raise ValueError(f"members={cell.members}: the phases of a cell need at least 3 members")
-    _validate_disturbances(cell)
-    _validate_subscriptions(cell)
-    if not 6_000 <= cell.session_timeout_ms <= 1_800_000:
+    limits = CoordinatorSettings()
+    least_ms, most_ms = limits.session_timeout_min_ms, limits.session_timeout_max_ms
+    if not least_ms <= cell.session_timeout_ms <= most_ms:
         raise ValueError(
-            f"session_timeout_ms={cell.session_timeout_ms} is not between 6000 and 1800000"
+            f"session_timeout_ms={cell.session_timeout_ms} is not between {least_ms} and {most_ms},"
+            " the limits of the coordinators"
         )
     if not 0 < cell.heartbeat_interval_ms < cell.session_timeout_ms:
         raise ValueError(
@@ -141,6 +143,8 @@ def validate_cell(cell: Workload) -> None:
         )
     if cell.metadata_refresh_ms < 1_000:
         raise ValueError(f"metadata_refresh_ms={cell.metadata_refresh_ms} is below 1000")
+    _validate_disturbances(cell)
+    _validate_subscriptions(cell)
     for name, value, limit in (
         ("members", cell.members, _MEMBERS_MAX),
         ("partitions", cell.partition_count, _PARTITIONS_MAX),
@@ -159,15 +163,17 @@ def validate_cell(cell: Workload) -> None:
 
 
 def _validate_disturbances(cell: Workload) -> None:
-    for name, limit in (
-        ("kills", cell.members - 2),
-        ("paused", cell.members),
-        ("churn", cell.members),
-        ("slow_ms", cell.session_timeout_ms // 4),
+    for name, limit, reason in (
+        ("kills", cell.members - 2, "all members but two"),
+        ("paused", cell.members, "all members"),
+        ("churn", cell.members, "all members"),
+        ("slow_ms", cell.session_timeout_ms // 4, "a quarter of session_timeout_ms"),
     ):
         value = getattr(cell, name)
         if value > limit:
-            raise ValueError(f"{name}={value} is too large for this cell; the limit is {limit}")
+            raise ValueError(
+                f"{name}={value} is too large for this cell; the limit is {limit}, {reason}"
+            )
 
 
 def _validate_subscriptions(cell: Workload) -> None:
@@ -207,7 +213,7 @@ def cell_command(
     defaults = msgspec.structs.asdict(default)
     words = ["partage lab compare --design", cell.design, *(["--sockets"] * is_over_sockets)]
     words += [
-        f"--grid {name}={value:g}"
+        f"--grid {name}={_number(value)}"
         for name, value in msgspec.structs.asdict(cell).items()
         if name in PARAMETERS and value != defaults[name] and not (seeds and name == "seed")
     ]
@@ -216,6 +222,11 @@ def cell_command(
     if cell.phases != default.phases:
         words += [f"--phase {_quoted(each)}" for each in cell.phases or ("none",)]
     return " ".join(words)
+
+
+def _number(value: float) -> str:
+    """Return a number that `parse_parameter` reads exactly."""
+    return repr(value).removesuffix(".0")
 
 
 def _quoted(word: str) -> str:

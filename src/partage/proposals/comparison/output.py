@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -50,8 +52,21 @@ def write_report(directory: Path, comparison: Comparison) -> list[Path]:
     table, text, page = (directory / each for each in ("cells.parquet", "report.md", "report.html"))
     for address, svg in pictures.items():
         (directory / address).parent.mkdir(exist_ok=True)
-        (directory / address).write_text(svg, encoding="utf-8")
-    write_results(table, (*comparison.cells, *comparison.further_cells), comparison.socket_cells)
-    text.write_text(report, encoding="utf-8")
-    page.write_text(format_page(report, pictures), encoding="utf-8")
+        with _replaced(directory / address) as part:
+            part.write_text(svg, encoding="utf-8")
+    simulated = (*comparison.cells, *comparison.further_cells)
+    with _replaced(table) as part:
+        write_results(part, simulated, comparison.socket_cells)
+    with _replaced(text) as part:
+        part.write_text(report, encoding="utf-8")
+    with _replaced(page) as part:
+        part.write_text(format_page(report, pictures), encoding="utf-8")
     return [page, text, table]
+
+
+@contextmanager
+def _replaced(path: Path) -> Iterator[Path]:
+    """Yield a path to write to, then rename it: a killed run leaves the earlier file complete."""
+    part = path.with_name(f"{path.name}.part")
+    yield part
+    part.replace(path)

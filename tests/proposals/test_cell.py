@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from partage.proposals.comparison.cell import (
@@ -13,8 +15,12 @@ from partage.proposals.comparison.cell import (
     run_cell,
 )
 from partage.proposals.designs.catalog import DESIGNS
+from partage.proposals.designs.multi_assignor import MultiAssignor
+from partage.proposals.join_group.coordinator import JoinGroupCoordinator
+from partage.proposals.join_group.settings import CoordinatorSettings
 from partage.proposals.simulation.readers import ReadingStats
 from partage.proposals.simulation.traffic import Traffic
+from partage.proposals.two_phase.coordinator import TwoPhaseCoordinator
 
 
 def form(design: str, **changes: object) -> CellResult:
@@ -83,6 +89,25 @@ def test_cooperative_rebalance_moves_and_stops_less_than_an_eager_one() -> None:
     )
     assert cooperative.moved_partitions < eager.moved_partitions / 5
     assert cooperative.unread_partition_s < eager.unread_partition_s
+
+
+@pytest.mark.parametrize("design", ["multi-assignor", "single-assignor", "two-phase-eager"])
+def test_all_members_join_although_a_broker_would_limit_their_metadata(design: str) -> None:
+    """By default, a coordinator of the product has a limit of 64 MiB, and others of 256 MiB."""
+    coordinator = Workload(design=design).create_design().coordinator()
+    if isinstance(coordinator, TwoPhaseCoordinator):
+        assert coordinator.shard.settings.group_bytes_max == sys.maxsize
+    else:
+        assert isinstance(coordinator, JoinGroupCoordinator)
+        assert coordinator.settings.metadata_bytes_max == sys.maxsize
+
+
+def test_phase_in_which_a_member_failed_is_not_stable() -> None:
+    few_bytes = CoordinatorSettings(metadata_bytes_max=150)
+    workload = Workload(design="multi-assignor", members=3, phases=("join",))
+    run = CellRun(workload, lambda: 0, lambda _, member: MultiAssignor(few_bytes, member))
+    assert [each.is_stable for each in run.run().phases] == [False, False]
+    assert len(run.world.live_members) == 2, "the coordinator refuses the third member"
 
 
 def test_hundred_members_with_100_kb_cost_a_gigabyte_if_all_receive_all() -> None:

@@ -86,6 +86,20 @@ class TestGrid:
         with pytest.raises(ValueError, match=r"up to 44,000 partitions; .* room for 32,767"):
             expand_grid(["broker-side"], few)
 
+    @pytest.mark.parametrize(
+        ("design", "members", "fits", "exceeds"),
+        [
+            ("multi-assignor-compressed", 10, 16_000, 17_000),
+            ("multi-assignor-compressed-group", 1_000, 250, 270),
+        ],
+    )
+    def test_more_metadata_than_members_decompress_is_refused(
+        self, design: str, members: int, fits: float, exceeds: float
+    ) -> None:
+        assert expand_grid([design], {"members": (members,), "metadata_kb": (fits,)})
+        with pytest.raises(ValueError, match=r"bytes of metadata; its members accept \d\d"):
+            expand_grid([design], {"members": (members,), "metadata_kb": (exceeds,)})
+
     def test_unknown_phase_is_refused_before_anything_runs(self) -> None:
         with pytest.raises(ValueError, match="no phase 'lunch'"):
             expand_grid(["multi-assignor"], {}, phases=("join", "lunch"))

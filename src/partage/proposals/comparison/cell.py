@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
@@ -107,13 +108,13 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def create_design(self, factory: DesignFactory | None = None) -> Design:
-        """Return the design with the settings of the workload.
+        """Return the design with the settings of the workload, and no limit of metadata.
 
         Args:
             factory: Creates the design; by default the one that the workload names.
         """
         return (factory or find_design(self.design))(
-            CoordinatorSettings(),
+            CoordinatorSettings(metadata_bytes_max=sys.maxsize),
             DesignMemberSettings(
                 group_id=_GROUP_ID,
                 session_timeout_ms=self.session_timeout_ms,
@@ -135,7 +136,8 @@ class PhaseResult(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         phase: The name of the phase.
-        is_stable: True if every partition had one reader and no member had work to do in the end.
+        is_stable: True if every partition had one reader, no member had work to do, and none had
+            failed in the end.
         stable_after_s: Time until the last change of a reader; null if the phase did not end
             stable.
         counted_s: Time in which messages, bytes and CPU time were counted.
@@ -297,6 +299,7 @@ class CellRun:
             self.workload.phase_timeout_ms,
             lambda: counted.count(world.traffic, world.clock.now_ms),
         )
+        is_stable = is_stable and not any(each.error for each in world.members)
         world.network.heal()
         if not is_stable:
             counted.count(world.traffic, world.clock.now_ms)

@@ -65,6 +65,9 @@ _MEMBERS_MAX: Final = 20_000
 _PARTITIONS_MAX: Final = 200_000
 #: All metadata of a group, in bytes. A simulated coordinator holds it a few times.
 _METADATA_BYTES_MAX: Final = 1_000_000_000
+#: The most bytes of the metadata of a member besides its user data, and of the name of a topic.
+_MEMBER_BYTES: Final = 1_000
+_TOPIC_BYTES: Final = 20
 
 
 def parse_parameter(text: str) -> tuple[str, tuple[float, ...]]:
@@ -152,7 +155,26 @@ def validate_cell(cell: Workload) -> None:
     ):
         if value > limit:
             raise ValueError(f"a cell has {value:,} {name}; the limit is {limit:,}")
-    share_max: int | None = getattr(find_design(cell.design), "partitions_per_member_max", None)
+    _validate_messages(cell)
+
+
+def _validate_messages(cell: Workload) -> None:
+    """Refuse a cell whose metadata or partitions do not fit into the messages of its design."""
+    design = cell.create_design()
+    topics = cell.subscribed_topics or cell.topics
+    member_bytes = int(cell.metadata_kb * 1000) + _MEMBER_BYTES + _TOPIC_BYTES * topics
+    # Members that were killed stay until their sessions end, and two phases start a member.
+    group_members = cell.members + cell.joining + cell.kills + cell.churn + 2
+    for metadata_bytes, most_bytes, owner in (
+        (member_bytes, design.member_metadata_bytes_max, "a member"),
+        (group_members * member_bytes, design.group_metadata_bytes_max, "a group"),
+    ):
+        if most_bytes is not None and metadata_bytes > most_bytes:
+            raise ValueError(
+                f"{owner} of {cell.design} would have up to {metadata_bytes:,} bytes of metadata; "
+                f"its members accept {most_bytes:,}. Use less metadata or fewer members"
+            )
+    share_max = design.partitions_per_member_max
     # Two members may be away, and a phase adds a tenth of the partitions.
     most = cell.partition_count * 1.1 / max(1, cell.members - 2)
     if share_max is not None and most > share_max:

@@ -11,6 +11,7 @@ from partage.assignors.group_view import Member
 from partage.proposals.assignment import Shares
 from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.multi_assignor.computation import (
+    GROUP_DECOMPRESSED_BYTES_MAX,
     GroupComputation,
     GroupSubscriptions,
     MetadataCompression,
@@ -21,7 +22,10 @@ from partage.proposals.multi_assignor.member import (
     MultiAssignorOptions,
 )
 from partage.proposals.multi_assignor.messages import JOIN_GROUP, JoinGroupResponse
-from partage.proposals.multi_assignor.metadata import HashedMetadata
+from partage.proposals.multi_assignor.metadata import (
+    MEMBER_DECOMPRESSED_BYTES_MAX,
+    HashedMetadata,
+)
 from partage.proposals.simulation.design import Design, Finding, MemberTemplate
 from partage.proposals.simulation.message_sizes import SHARED_APIS, MessageSizes
 from partage.wire.types import Message
@@ -158,6 +162,7 @@ class CompressedMembers(MultiAssignor):
 
     name: ClassVar[str] = "multi-assignor-compressed"
     compression: ClassVar[MetadataCompression] = MetadataCompression.MEMBER
+    member_metadata_bytes_max: ClassVar[int | None] = MEMBER_DECOMPRESSED_BYTES_MAX
 
 
 class CompressedGroup(MultiAssignor):
@@ -165,6 +170,7 @@ class CompressedGroup(MultiAssignor):
 
     name: ClassVar[str] = "multi-assignor-compressed-group"
     compression: ClassVar[MetadataCompression] = MetadataCompression.GROUP
+    group_metadata_bytes_max: ClassVar[int | None] = GROUP_DECOMPRESSED_BYTES_MAX
 
 
 class CoordinatorMetadata(MultiAssignor):

@@ -54,6 +54,7 @@ class _TwoPhase(Design):
         self._group_settings = msgspec.structs.replace(
             GroupSettings(),
             initial_rebalance_delay_ms=coordinator.initial_rebalance_delay_ms,
+            group_bytes_max=coordinator.metadata_bytes_max,
         )
         self._member_settings = member
         self._sizes = MessageSizes(APIS)

@@ -27,7 +27,7 @@ from partage.proposals.topic_pattern import TopicPattern
 from partage.wire import codec
 
 #: The metadata of all members of a group, as much as a coordinator keeps.
-_DECOMPRESSED_MAX: Final = 256 << 20
+GROUP_DECOMPRESSED_BYTES_MAX: Final = 256 << 20
 
 
 class MetadataCompression(StrEnum):
@@ -121,7 +121,7 @@ def group_members(response: JoinGroupResponse) -> list[JoinGroupMember]:
     """Return the members of a response, after decompression where the group is compressed."""
     if not response.compressed_members:
         return response.members
-    data = decompress(response.compressed_members, _DECOMPRESSED_MAX)
+    data = decompress(response.compressed_members, GROUP_DECOMPRESSED_BYTES_MAX)
     decoded: MemberMetadataList
     decoded, _ = codec.decoder(MemberMetadataList, 0, False)(data, 0)
     return decoded.members

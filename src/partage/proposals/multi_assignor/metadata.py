@@ -17,7 +17,7 @@ from partage.wire.types import Array, Buffer, Bytes, Message, NullableString, St
 
 _HASH_BYTES: Final = 16
 #: The metadata of one member, so that a few compressed bytes cannot exhaust the memory of others.
-_DECOMPRESSED_MAX: Final = 16 << 20
+MEMBER_DECOMPRESSED_BYTES_MAX: Final = 16 << 20
 
 
 class SubscriptionMetadata(Message):
@@ -81,7 +81,7 @@ def decode_metadata(cls: type[Message], encoded: Buffer, *, is_compressed: bool 
         zlib.error: They are not compressed.
     """
     message: Message
-    data = decompress(encoded, _DECOMPRESSED_MAX) if is_compressed else encoded
+    data = decompress(encoded, MEMBER_DECOMPRESSED_BYTES_MAX) if is_compressed else encoded
     message, _ = codec.decoder(cls, 0, False)(data, 0)
     return message
 

@@ -64,6 +64,10 @@ class Design(ABC):
     findings: ClassVar[tuple[Finding, ...]] = ()
     #: The most partitions of one member that the messages can carry; None without a limit.
     partitions_per_member_max: ClassVar[int | None] = None
+    #: The most metadata of one member that other members accept; None without a limit.
+    member_metadata_bytes_max: ClassVar[int | None] = None
+    #: The most metadata of all members together that a member accepts; None without a limit.
+    group_metadata_bytes_max: ClassVar[int | None] = None
     #: True if the coordinator, not the members, watches the topics.
     watches_topics: ClassVar[bool] = False
     #: True if members commit at their commit interval.

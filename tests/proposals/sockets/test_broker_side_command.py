@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from cluster.zookeeper_ensemble import Ensemble
 from console.cli import PartageCli
@@ -19,6 +21,7 @@ from partage.proposals.broker_side.settings import (
 from partage.proposals.broker_side.topic_count import pattern_topic_count, static_topic_count
 from partage.proposals.sockets.broker_side.push_broker import PushBrokerOptions
 
+DOCS = Path(__file__).parent.parent.parent.parent / "docs"
 DESIGN = ["proposal", "broker-side"]
 CONSUMER = [*DESIGN, "consumer"]
 BROKER = [*DESIGN, "broker"]
@@ -93,6 +96,26 @@ def test_broker_options_reach_their_settings(monkeypatch: pytest.MonkeyPatch) ->
         is_default = getattr(options.settings, name) == getattr(defaults, name)
         # The brokers of the cluster come from ZooKeeper.
         assert is_default == (name == "brokers"), f"no option sets {name}"
+
+
+def test_every_name_of_section_4_is_the_help_of_its_option() -> None:
+    text = (DOCS / "designs.md").read_text()
+    rows = re.findall(r"^\| (.+) \| `(broker|consumer)` \| (.+) \| .*\|$", text, re.MULTILINE)
+    assert [name for name, _, _ in rows] == [
+        "Rebalancing threadpool size",
+        "Minimum viable value for consumer session timeout",
+        "Maximum number of timed out heartbeats to consumers",
+        "Offset committing (to ZK) interval",
+        "Bootstrap broker list",
+        "Session timeout",
+        "Maximum rebalance retries",
+        "Rebalance backoff time (in milliseconds)",
+    ]
+    commands = get_command(broker_side.app).commands  # type: ignore[attr-defined]
+    for name, command, options in rows:
+        (found,) = (each for each in commands[command].params if f"`{each.opts[0]}`" in options)
+        assert found.help.startswith(name)
+        assert found.opts == re.findall("`(.+?)`", options)
 
 
 @pytest.mark.parametrize(

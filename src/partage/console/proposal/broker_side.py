@@ -92,9 +92,21 @@ class OutOfRangeReset(StrEnum):
     LARGEST = "largest"
 
 
-def _setting(name: str, document_name: str, *, metavar: str = "MS", least: int = 1) -> Any:
-    """Return the option of a setting, with its name in section 4 of the document."""
-    return typer.Option(name, metavar=metavar, min=least, max=INT32_MAX, help=document_name)
+def _setting(
+    name: str, document_name: str, *aliases: str, metavar: str = "MS", least: int = 1
+) -> Any:
+    """Return the option of a setting, with its name in section 4 of the document.
+
+    Args:
+        name: The name of the option.
+        document_name: Its help: the name in section 4.
+        aliases: Further names, after those in other sections of the document.
+        metavar: The unit.
+        least: The least value.
+    """
+    return typer.Option(
+        name, *aliases, metavar=metavar, min=least, max=INT32_MAX, help=document_name
+    )
 
 
 @app.command("broker")
@@ -146,7 +158,13 @@ def broker(
     ] = _BROKER.offset_commit_interval_ms,
     rebalance_retries_max: Annotated[
         int,
-        _setting("--rebalance-retries-max", "Maximum rebalance retries.", metavar="N", least=0),
+        _setting(
+            "--rebalance-retries-max",
+            "Maximum rebalance retries.",
+            "--max-rebalance-retries",
+            metavar="N",
+            least=0,
+        ),
     ] = _BROKER.rebalance_retries_max,
     rebalance_backoff_ms: Annotated[
         int,
@@ -316,6 +334,7 @@ def consumer(
         str,
         typer.Option(
             "--broker-list",
+            "--bootstrap-brokers",
             metavar="HOST:PORT",
             help="Bootstrap broker list: brokers of the design, separated by commas.",
         ),

@@ -15,6 +15,7 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from group_descriptions import owned_partitions
 from interop.peers.kafka import ApacheKafka
 from partage.testing import BrokerProcess, ThreadedBroker
 
@@ -151,6 +152,10 @@ class Target:
         self._servers = servers
         self._partitions = [TopicPartition(topic, n) for n in range(PARTITIONS)]
         self._plain, self._stable = map(self._reader, ("read_uncommitted", "read_committed"))
+
+    def positions(self):
+        """Return the end and the last stable offset of each partition."""
+        return self._ends(self._plain), self._ends(self._stable)
 
     def end(self):
         """Return the number of offsets, with uncommitted rows and markers."""
@@ -324,6 +329,10 @@ def check_executor_kills(servers, at, seed, moments):
             assert target.written().total() > count, "no killed task has written rows"
             # Spark repeated the tasks. On a busy machine, a Python process may start too slowly.
             assert all("failed to connect back" in error for error in copy.failures())
+        except AssertionError:
+            print(f"owned partitions: {owned_partitions(servers, 'copy')}")
+            print(f"positions: {target.positions()}; log: {copy.log()}", flush=True)
+            raise
         finally:
             copy.end()
             target.close()

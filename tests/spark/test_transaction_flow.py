@@ -25,6 +25,7 @@ from partage.spark.sink.batch_decision import (
 from partage.spark.sink.transaction_flow import (
     AbortOpen,
     AwaitMarkers,
+    AwaitOwner,
     CommitAll,
     FindClosed,
     OutdatedCheckpointError,
@@ -95,8 +96,7 @@ class Cluster:
 
     def AwaitOwner(self, request):  # noqa: N802
         for _ in range(self.patience):
-            owner = self.state.owner
-            if owner is not None and request.run in (owner.run, *owner.former_runs):
+            if request.is_met_by(self.state):
                 break
             yield
         return self.state
@@ -403,6 +403,33 @@ def test_changing_rows_are_never_written_twice():
         world.cluster.apply_all()
         assert max(world.written().values(), default=1) == 1, f"seed {seed}"
     assert refused < 100
+
+
+@pytest.mark.parametrize("tasks", [2, 8])
+def test_attempts_that_take_over_at_once_do_not_fence_one_another_without_end(tasks):
+    """The worst order: each attempt fences the others just before they store the owner."""
+    cluster = Cluster()
+    order = [ReadState, TakeOver, StoreState, AbortOpen, AwaitOwner]
+    flows = [begin_task(SINK, "run", 0, 0) for _ in range(tasks)]
+    pending = [(next(flow), flow) for flow in flows]
+    for _ in range(20 * tasks):
+        if not pending:
+            break
+        request, flow = min(pending, key=lambda one: order.index(type(one[0])))
+        pending.remove((request, flow))
+        with suppress(StopIteration):
+            pending.append((flow.send(reply_to(cluster, request)), flow))
+    assert pending == []
+
+
+def reply_to(cluster, request):
+    """Perform a request without a pause."""
+    steps = cluster.perform(request)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
 
 
 def test_empty_batch_needs_no_decision():

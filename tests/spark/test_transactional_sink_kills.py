@@ -13,6 +13,8 @@ import psutil
 import pytest
 
 from interop.peers.kafka import ApacheKafka
+from interop.peers.tools import offline_tool
+from partage import TopicPartition, sync
 from partage.testing import BrokerProcess
 
 from .group_state import wait_until
@@ -118,10 +120,33 @@ def check_kills(broker, servers, at, seed, kills_of_each):
             for task in range(TASKS)
             for row in range(ROWS)
         }
-        assert committed(servers, "target") == expected
+        found = committed(servers, "target")
+        assert found == expected, describe_differences(broker, servers, found, expected)
     finally:
         query.end()
         plain.close()
+
+
+def describe_differences(broker, servers, found, expected):
+    """Say what another reader finds of the rows whose number differs; dump the log of Kafka."""
+    values = {value for value in found.keys() | expected.keys() if found[value] != expected[value]}
+    offsets = {}
+    for isolation_level in ("read_uncommitted", "read_committed"):
+        rows = offsets[isolation_level] = {}
+        options = {"isolation_level": isolation_level, "auto_offset_reset": "earliest"}
+        with sync.Consumer(servers, **options) as other:
+            place = TopicPartition("target", 0)
+            other.assign([place])
+            end = other.end_offsets([place])[place]
+            while other.position(place) < end:
+                for record in other.poll():
+                    if record.value.decode() in values:
+                        rows[record.offset] = record.value.decode()
+    text = f"{len(values)} rows differ; read by another consumer: {offsets}"
+    if isinstance(broker, ApacheKafka):
+        (segment,) = broker.directory.rglob("target-0/*.log")
+        text += "\n" + offline_tool("dump-log", "--print-data-log", "--files", str(segment))
+    return text
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os.path
+import random
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
@@ -151,8 +152,8 @@ class TransactionClient:
         match request:
             case ReadState(is_stable):
                 return await self._read_state(is_stable=is_stable)
-            case AwaitOwner(run, timeout_s):
-                return await self._await_owner(run, timeout_s)
+            case AwaitOwner():
+                return await self._await_owner(request)
             case ReadMarkers(tasks):
                 return await self._read_markers(tasks)
             case AwaitMarkers(tasks, batch):
@@ -211,14 +212,11 @@ class TransactionClient:
                 TransactionError(ErrorCode.CONCURRENT_TRANSACTIONS, "reading a decision")
             )
 
-    async def _await_owner(self, run: str, timeout_s: float) -> SinkState:
-        deadline = time.monotonic() + timeout_s
+    async def _await_owner(self, request: AwaitOwner) -> SinkState:
+        deadline = time.monotonic() + request.timeout_s * random.uniform(0.5, 1)
         while True:
             state = await self._read_state(is_stable=False)
-            owner = state.owner
-            if owner is not None and run in (owner.run, *owner.former_runs):
-                return state
-            if time.monotonic() >= deadline:
+            if request.is_met_by(state) or time.monotonic() >= deadline:
                 return state
             await asyncio.sleep(_OWNER_POLL_S)
 

@@ -59,11 +59,21 @@ class AwaitOwner(Request, frozen=True):
 
     Attributes:
         run: the run.
-        timeout_s: the longest wait.
+        timeout_s: the longest wait. It ends at a random time in its second half, so that processes
+            that began to wait at the same time do not go on at the same time.
+        has_cleaned: also wait until the run has cleaned, if it is the owner.
     """
 
     run: str
     timeout_s: float
+    has_cleaned: bool = False
+
+    def is_met_by(self, state: SinkState) -> bool:
+        """True if there is no reason to wait after this state."""
+        owner = state.owner
+        if owner is None or self.run not in (owner.run, *owner.former_runs):
+            return False
+        return owner.has_cleaned or not self.has_cleaned or owner.run != self.run
 
 
 class ReadMarkers(Request, frozen=True):
@@ -137,6 +147,9 @@ class OutdatedCheckpointError(RuntimeError):
 #: A task waits this long for task 0, times its number, so that not all tasks take over at once.
 _TASK_WAIT_S: Final = 1.0
 _WAITING_TASKS_MAX: Final = 20
+#: An attempt that was fenced while it took over waits this long, then twice as long, and so on.
+_FENCED_WAIT_S: Final = 2.0
+_FENCED_WAIT_MAX_S: Final = 16.0
 
 T = TypeVar("T")
 Flow: TypeAlias = Generator[Request, Any, T]
@@ -239,7 +252,12 @@ def abort_batch(sink: SinkName, run: str, batch: int) -> Flow[None]:
 
 
 def _become_owner(sink: SinkName, run: str, batch: int) -> Flow[SinkState]:
-    """Make a run the owner, and return the state after that."""
+    """Make a run the owner, and return the state after that.
+
+    Several attempts may try this at the same time, and each fences the one before it. So a fenced
+    one waits for the other. If it tried again at once, they could fence one another without end.
+    """
+    wait_s = _FENCED_WAIT_S
     while True:
         state: SinkState = yield ReadState()
         _check_not_replaced(state, run, batch)
@@ -250,19 +268,20 @@ def _become_owner(sink: SinkName, run: str, batch: int) -> Flow[SinkState]:
         state = yield ReadState(is_stable=True)
         _check_not_replaced(state, run, batch)
         state = state.owned_by(run, producer_id, producer_epoch)
-        if not (yield StoreState(state)):
-            continue  # another attempt of this task, or another run, has fenced this one
-        assert state.owner is not None
-        if state.owner.has_cleaned:
-            return state
-        if state.decision is not None:
-            yield from _complete(state.decision)
-        yield AbortOpen(tuple(map(sink.run_prefix, state.owner.former_runs)))
-        # Stored last: if this attempt dies before, the next one repeats the cleanup.
-        owner = msgspec.structs.replace(state.owner, has_cleaned=True)
-        state = SinkState(owner, state.decision)
         if (yield StoreState(state)):
-            return state
+            assert state.owner is not None
+            if state.owner.has_cleaned:
+                return state
+            if state.decision is not None:
+                yield from _complete(state.decision)
+            yield AbortOpen(tuple(map(sink.run_prefix, state.owner.former_runs)))
+            # Stored last: if this attempt dies before, the next one repeats the cleanup.
+            owner = msgspec.structs.replace(state.owner, has_cleaned=True)
+            state = SinkState(owner, state.decision)
+            if (yield StoreState(state)):
+                return state
+        yield AwaitOwner(run, wait_s, has_cleaned=True)
+        wait_s = min(2 * wait_s, _FENCED_WAIT_MAX_S)
 
 
 def _check_not_replaced(state: SinkState, run: str, batch: int) -> None:

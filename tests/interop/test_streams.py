@@ -27,7 +27,8 @@ PARTITIONS = 2
 WORDS = ("tower", "runway", "gate", "taxi", "hold", "climb")
 LINES = 400
 WORDS_IN_LINE = 5
-PATIENCE_S = 120.0
+#: Streams waits for sessions and transactions of its killed process, on a busy machine.
+PATIENCE_S = 300.0
 QUIET = {"log_level": 0, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100}
 
 

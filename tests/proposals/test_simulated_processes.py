@@ -9,7 +9,8 @@ import pytest
 
 from partage.lab.environment.clock import START_MS
 from partage.proposals import machine
-from partage.proposals.designs.catalog import find_design
+from partage.proposals.comparison.cell import CellRun, Workload
+from partage.proposals.designs.catalog import DESIGNS, find_design
 from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.machine import ConnectionId
 from partage.proposals.simulation.design import MemberTemplate
@@ -180,3 +181,25 @@ def test_paused_coordinator_answers_later() -> None:
     assert machine.MessageReceived in {type(each) for each in events}
     assert world.run_until_settled(60_000)
     assert world.readers.stats.stopped == 0
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_durable_records_do_not_accumulate(design: str) -> None:
+    workload = Workload(design=design, members=4, phases=())
+    run = CellRun(workload, lambda: 0)
+    run.run()
+    counts = []
+    for _ in range(3):
+        for member in run.world.live_members[:2]:
+            run.world.stop_member(member)
+        run.start_members(2)
+        run.world.run(120_000)
+        counts.append(len(list(run.world._records)))
+    # The consumer protocol keeps records of members, also of those that have left.
+    assert design == "consumer-protocol" or counts[0] == counts[1] == counts[2]
+    read_before = {each.name: each.reading for each in run.world.live_members}
+    run.world.crash_coordinator(loses_writes=False)
+    assert run.world.run_until_settled(300_000)
+    assert sum(map(len, read_before.values())) == 8
+    assert sum(len(each.reading) for each in run.world.live_members) == 8
+    assert not run.world.broken_rules

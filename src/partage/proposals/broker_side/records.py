@@ -7,6 +7,7 @@ the owners of its partitions.
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable
 from typing import Final, TypeAlias
 
 import msgspec
@@ -60,6 +61,11 @@ class OwnerRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 Record: TypeAlias = ConsumedOffsetRecord | OwnerRecord
+
+
+def record_key(record: Record) -> Hashable:
+    """Return the key of a record: its node has only the last one."""
+    return type(record), record.group_id, record.topic, record.partition
 
 
 def thread_id(consumer_id: str, number: int) -> str:

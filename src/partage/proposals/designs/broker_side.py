@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import ClassVar, Final
 
 from partage.proposals.broker_side.consumer import PushConsumer
@@ -17,6 +17,7 @@ from partage.proposals.broker_side.events import (
 )
 from partage.proposals.broker_side.frames import encode_frame
 from partage.proposals.broker_side.messages import BrokerAddress, ClusterMetadataResponse
+from partage.proposals.broker_side.records import Record, record_key
 from partage.proposals.broker_side.settings import (
     PushConsumerSettings,
     PushCoordinatorSettings,
@@ -82,6 +83,9 @@ class BrokerSide(Design):
                 retry_backoff_ms=settings.retry_backoff_ms,
             )
         )
+
+    def record_key(self, record: Record) -> Hashable:
+        return record_key(record)
 
     def rebalancing_switched(self, *, is_enabled: bool) -> Event:
         return RebalancingSwitched(

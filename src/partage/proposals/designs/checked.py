@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 from partage.coordinator import invariants as shard_invariants
@@ -231,6 +231,9 @@ class CheckedDesign(Design):
 
     def member(self, template: MemberTemplate) -> CheckedMember:
         return CheckedMember(self.design.member(template))
+
+    def record_key(self, record: Any) -> Hashable | None:
+        return self.design.record_key(record)
 
     def rebalancing_switched(self, *, is_enabled: bool) -> Event:
         return self.design.rebalancing_switched(is_enabled=is_enabled)

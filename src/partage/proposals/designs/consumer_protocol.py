@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import ClassVar
 
 import msgspec
 
+from partage.coordinator.records import Record
 from partage.member.consumer_group.settings import ConsumerMemberSettings
 from partage.model.settings import ConsumerGroupSettings, GroupSettings
 from partage.proposals.consumer_protocol.apis import APIS
 from partage.proposals.consumer_protocol.coordinator import ConsumerProtocolCoordinator
 from partage.proposals.consumer_protocol.member import ConsumerProtocolMember
 from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
+from partage.proposals.product.coordinator import record_key
 from partage.proposals.simulation.design import Design, Finding, MemberTemplate
 from partage.proposals.simulation.message_sizes import MessageSizes
 from partage.wire.types import Message
@@ -71,6 +74,9 @@ class ConsumerProtocol848(Design):
             self._commit_interval_ms,
             template.pattern,
         )
+
+    def record_key(self, record: Record) -> Hashable | None:
+        return record_key(record)
 
     def message_size(self, message: Message) -> int:
         return self._sizes.size(message)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, ClassVar, Final
 
 from partage.assignors import ConsistentHashing, RoundRobin
 from partage.assignors.base import Assignor
 from partage.assignors.group_view import Member
 from partage.proposals.assignment import Shares
+from partage.proposals.join_group.records import Record, record_key
 from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.multi_assignor.computation import (
     GROUP_DECOMPRESSED_BYTES_MAX,
@@ -145,6 +146,9 @@ class MultiAssignor(Design):
         return MultiAssignorMember(
             self._member_settings, template.topics, options, self._computation
         )
+
+    def record_key(self, record: Record) -> Hashable | None:
+        return record_key(record)
 
     def message_size(self, message: Message) -> int:
         return self._sizes.size(message)

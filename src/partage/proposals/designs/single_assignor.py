@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import ClassVar
 from zlib import crc32
 
 from partage.assignors import RoundRobin
 from partage.proposals.assignment import assign_partitions
 from partage.proposals.designs.multi_assignor import ONE_PHASE_FINDINGS, user_data
+from partage.proposals.join_group.records import Record, record_key
 from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.machine import Action, Event
 from partage.proposals.simulation.design import Design, Finding, MemberTemplate
@@ -81,6 +82,9 @@ class SingleAssignor(Design):
     def metadata_version(self, template: MemberTemplate) -> int:
         """Return the metadata version of a member, for the choice by version."""
         return 0
+
+    def record_key(self, record: Record) -> Hashable | None:
+        return record_key(record)
 
     def message_size(self, message: Message) -> int:
         return self._sizes.size(message)

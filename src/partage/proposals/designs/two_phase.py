@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import ClassVar, Final
 
 import msgspec
 
 from partage.assignors import CooperativeSticky, RoundRobin
 from partage.assignors.base import Assignor
+from partage.coordinator.records import Record
 from partage.model.settings import GroupSettings
 from partage.proposals.designs.multi_assignor import user_data
 from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
+from partage.proposals.product.coordinator import record_key
 from partage.proposals.simulation.design import Design, Finding, MemberTemplate
 from partage.proposals.simulation.message_sizes import MessageSizes
 from partage.proposals.two_phase.apis import APIS
@@ -81,6 +83,9 @@ class _TwoPhase(Design):
             settings.commit_interval_ms,
             template.topic_pattern,
         )
+
+    def record_key(self, record: Record) -> Hashable | None:
+        return record_key(record)
 
     def message_size(self, message: Message) -> int:
         return self._sizes.size(message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import TypeAlias
 
 import msgspec
@@ -30,3 +31,13 @@ class GroupRemovedRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, ta
 
 
 Record: TypeAlias = GenerationRecord | CommittedOffsetRecord | GroupRemovedRecord
+
+
+def record_key(record: Record) -> Hashable | None:
+    """Return the key of a record that a later one replaces; None for a removed group."""
+    match record:
+        case GenerationRecord():
+            return record.group_id
+        case CommittedOffsetRecord():
+            return record.group_id, record.topic, record.partition
+    return None

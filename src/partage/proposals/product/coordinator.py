@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, Final
 
 from partage.assignors.server_side import ServerSideRange, Uniform
@@ -19,7 +19,7 @@ from partage.coordinator.consumer_group.events import (
     TopicsChanged,
 )
 from partage.coordinator.outcome import Outcome as ShardOutcome
-from partage.coordinator.records import Record
+from partage.coordinator.records import GroupRecord, OffsetRecord, Record
 from partage.coordinator.shard import Shard
 from partage.coordinator.timers import TimerKey
 from partage.model.settings import GroupSettings
@@ -41,6 +41,16 @@ Outcome = CoordinatorOutcome[TimerKey, Record]
 
 _CONTEXT: Final = BrokerContext(shard_count=1, has_partition=lambda topic, partition: True)
 _ASSIGNORS: Final = {each.name: each for each in (Uniform(), ServerSideRange())}
+
+
+def record_key(record: Record) -> Hashable | None:
+    """Return the key of a record that a later one replaces; None for all other records."""
+    match record:
+        case GroupRecord():
+            return record.group_id
+        case OffsetRecord():
+            return record.group_id, record.topic, record.partition
+    return None
 
 
 class _Call(ApiCall[Any]):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Hashable, Iterable
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -87,6 +87,12 @@ class Design(ABC):
     @abstractmethod
     def message_size(self, message: Message) -> int:
         """Return the bytes of a message on the wire, with its frame and header."""
+
+    def record_key(self, record: Any) -> Hashable | None:
+        """Return the key of a durable record, which a later record with this key replaces; None if
+        it is kept.
+        """
+        return None
 
     def rebalancing_switched(self, *, is_enabled: bool) -> Event:
         """Return the event of a coordinator whose group an operator switches; see

@@ -15,6 +15,7 @@ from partage.proposals import machine
 from partage.proposals.machine import ConnectionId
 from partage.proposals.simulation.context import Coordinator, DesignWorldContext
 from partage.proposals.simulation.design import MemberTemplate
+from partage.proposals.simulation.durable_records import DurableRecords
 from partage.proposals.simulation.network import Link
 from partage.proposals.simulation.observer import COORDINATOR
 from partage.runtime.timers import TimerQueue
@@ -99,7 +100,7 @@ class CoordinatorProcess(Process, Coordinator):
         number: Distinguishes the random draws of this coordinator from those of earlier ones.
     """
 
-    def __init__(self, world: DesignWorldContext, records: list[Any], number: int) -> None:
+    def __init__(self, world: DesignWorldContext, records: DurableRecords, number: int) -> None:
         super().__init__(world)
         self._links: dict[ConnectionId, Link] = {}
         self._durable_ms = 0  # when all records so far are durable

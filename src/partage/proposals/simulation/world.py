@@ -13,6 +13,7 @@ from partage.model.topic_partition import TopicPartition
 from partage.proposals import machine
 from partage.proposals.simulation.context import DesignWorldContext
 from partage.proposals.simulation.design import Design, MemberTemplate
+from partage.proposals.simulation.durable_records import DurableRecords
 from partage.proposals.simulation.network import DesignNetwork
 from partage.proposals.simulation.observer import WorldObserver
 from partage.proposals.simulation.processes import CoordinatorProcess, DesignMemberProcess
@@ -82,7 +83,7 @@ class DesignWorld(DesignWorldContext):
         self._old_topics = dict(options.topics)
         self._stale_until_ms = 0
         self._rng = self.new_rng("world")
-        self._records: list[Any] = []
+        self._records = DurableRecords(design.record_key)
         self.disk_delay_ms = options.disk_delay_ms
         self.is_rebalancing_on = True
         self._rebalancing_off_until_ms = 0

@@ -13,6 +13,8 @@ _GROUP = "partage.client.consumer.group_subscription"
 _DRIVER = "partage.client.group.driver"
 _COMMITS = "partage.client.group.offset_committer"
 _SERVER = "partage.broker.net.connection"
+_CLUSTER = "partage.client.cluster"
+_ASSIGNMENT = "partage.client.consumer.group_assignment"
 
 SHELL_MUTANTS = (
     Mutant(
@@ -187,6 +189,142 @@ SHELL_MUTANTS = (
         "partage.broker.apis.fetch",
         "        self._timer = self._loop.call_later(self._request.max_wait_ms / 1000, "
         "self.end_wait)\n",
+        "",
+    ),
+)
+
+#: Written after the rules, from the code of the client and the broker alone.
+LATER_SHELL_MUTANTS = (
+    Mutant(
+        "a closed connection to a broker is used again",
+        _CLUSTER,
+        "        known = self._connections.get(address)\n"
+        "        if known is not None and known.is_open:\n"
+        "            return known\n        async with",
+        "        known = self._connections.get(address)\n"
+        "        if known is not None:\n"
+        "            return known\n        async with",
+    ),
+    Mutant(
+        "two tasks open two connections to a broker",
+        _CLUSTER,
+        "            if known is not None and known.is_open:\n                return known\n"
+        "            if self._is_closed",
+        "            if self._is_closed",
+    ),
+    Mutant(
+        "failed fetches are repeated without a pause",
+        _FETCHER,
+        "doubled: int = policy.backoff_ms << min(failures, 20)",
+        "doubled: int = 0",
+    ),
+    Mutant(
+        "the back-off of a broker is never reset",
+        _FETCHER,
+        "            self._failures.pop(fetch.broker_id, None)\n",
+        "",
+    ),
+    Mutant(
+        "the partition that was served last comes first",
+        _FETCH,
+        "                self._states[state.partition] = self._states.pop(state.partition)\n",
+        "                pass\n",
+    ),
+    Mutant(
+        "a partition is fetched beyond its limit",
+        _FETCH,
+        "            if state.buffered_bytes >= self._partition_bytes:\n",
+        "            if state.buffered_bytes >= self._buffer_bytes:\n",
+    ),
+    Mutant(
+        "a loop over records goes on after a pause",
+        _FETCH,
+        "state.is_paused = state.permit.is_paused = paused",
+        "state.is_paused = paused",
+    ),
+    Mutant(
+        "the position in a loop over records stays at its begin",
+        "partage.client.consumer.record_cursor",
+        "self._position = lease.delivered_offset = record.offset + 1",
+        "self._position = record.offset + 1",
+    ),
+    Mutant(
+        "partitions are revoked after the session has ended, and not lost",
+        _ASSIGNMENT,
+        "due.callback is ListenerCallback.REVOKED and is_lost:",
+        "due.callback is ListenerCallback.REVOKED and not is_lost and is_lost:",
+    ),
+    Mutant(
+        "the connection for commits stays open after close",
+        _ASSIGNMENT,
+        "        self._driver.close()\n        self._coordinator.disconnect()\n",
+        "        self._driver.close()\n",
+    ),
+    Mutant(
+        "a connection with a failed request is kept",
+        _DRIVER,
+        "            if link == self._link:\n                self._coordinator.disconnect()\n",
+        "",
+    ),
+    Mutant(
+        "timers of a member fire late",
+        _DRIVER,
+        "wait_s = max(0, deadline_ms - now_ms()) / 1000",
+        "wait_s = max(0, deadline_ms - now_ms()) / 500",
+    ),
+    Mutant(
+        "an earlier commit is sent after a later one",
+        "partage.client.group.commit_order",
+        "if p not in self._sent and self._newest(p) is commit}",
+        "if p not in self._sent}",
+    ),
+    Mutant(
+        "requests never time out",
+        "partage.client.connection",
+        "        if not answer.done():\n            failure = RequestTimeoutError",
+        "        if answer.done():\n            failure = RequestTimeoutError",
+    ),
+    Mutant(
+        "the broker does not end the fetch of a lost connection",
+        _SERVER,
+        "            if self.on_lost is not None:\n                self.on_lost()\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "new records do not end the wait of a fetch",
+        "partage.broker.apis.fetch",
+        "        self._missing_bytes -= byte_count\n",
+        "",
+    ),
+    Mutant(
+        "partitions keep fetches that have ended",
+        "partage.broker.apis.fetch",
+        "            partition.remove_listener(self)\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "positions are committed at each poll",
+        _GROUP,
+        "        if time.monotonic() >= self._commit_at_s:\n"
+        "            self._commit_at_s = time.monotonic() + self._commit_interval_s\n",
+        "        if time.monotonic() >= self._commit_at_s:\n",
+    ),
+    Mutant(
+        "metadata is refreshed five times a second",
+        "partage.client.consumer.metadata_watcher",
+        "await self._pause(min(_MISSING_S, every_s) if is_missing else every_s)",
+        "await self._pause(0.2)",
+    ),
+    Mutant(
+        "records are acknowledged before they are synced",
+        "partage.broker.topics.log_writer",
+        "perform_writes(self._disk, writes, sync=self.is_sync_enabled)",
+        "perform_writes(self._disk, writes, sync=False)",
+    ),
+    Mutant(
+        "timers of a member stay after close",
+        _DRIVER,
+        "        for timer in self._timers.values():\n            timer.cancel()\n",
         "",
     ),
 )

@@ -12,12 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from lab.mutation import MutantFinder
-from testing.shell_mutants import SHELL_MUTANTS
+from testing.shell_mutants import LATER_SHELL_MUTANTS, SHELL_MUTANTS
+
+_MUTANTS = (*SHELL_MUTANTS, *LATER_SHELL_MUTANTS)
 
 
 def find_shell_mutant(name: str, seeds: int) -> str:
     """Run worlds in this process until one finds a bug; return the seed and the rule as text."""
-    mutant = next(each for each in SHELL_MUTANTS if each.name == name)
+    mutant = next(each for each in _MUTANTS if each.name == name)
     assert mutant.module not in sys.modules, "the module is already imported"
     sys.meta_path.insert(0, MutantFinder(mutant))
     from partage.testing.shell_worlds.runner import run_shell_world
@@ -54,7 +56,7 @@ def main() -> None:
 
     print("| bug | worlds | rule |\n|---|---|---|", flush=True)
     with ThreadPoolExecutor(options.jobs) as pool:
-        names = [mutant.name for mutant in SHELL_MUTANTS]
+        names = [mutant.name for mutant in _MUTANTS]
         missed = 0
         for name, found in zip(names, pool.map(search, names), strict=True):
             missed += "not found" in found

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from partage.client.connection import Connection
 from partage.client.consumer.records import Record
+from partage.client.options import ClientOptions
+from partage.model.addresses import Address
 from partage.model.topic_partition import TopicPartition
+from partage.testing import PartageWorld
 from partage.testing.shell_worlds.delivery_rules import DeliveryRules, ReaderRun
 from partage.testing.shell_worlds.runner import ShellResult
 from partage.testing.shell_worlds.scenario import draw_scenario
 from partage.testing.shell_worlds.swarm import run_shell_seed, run_shell_seeds
-from partage.testing.shell_worlds.wire_watch import CommitTimeline
+from partage.testing.shell_worlds.wire_watch import CommitTimeline, WireWatch
+from partage.testing.world.errors import InvariantError
+from partage.testing.world.virtual_loop import VirtualLoop
+from partage.wire.apis.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from partage.wire.apis.offset_commit import (
+    OFFSET_COMMIT,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitTopic,
+)
 
 PLACE = TopicPartition("t", 0)
+SESSION_S = 4.0
 
 
 def assert_no_violation(result: ShellResult) -> None:
@@ -83,18 +98,21 @@ class Checked:
     def __init__(self, *, may_repeat: bool = True) -> None:
         self.broken: list[str] = []
         self.now_s = 0.0
+        self.alive_s = 0.0
         self.commits = CommitTimeline()
         self.rules = DeliveryRules(
             lambda: self.now_s,
             self.commits,
             lambda rule, _: self.broken.append(rule),
             may_repeat=may_repeat,
+            may_lose=False,
+            alive_s=lambda _: self.alive_s,
         )
         self.rules.on_written(PLACE, 0, [b"a", b"b", b"c", b"d"])
         self.reader = self.start("reader-1")
 
     def start(self, name: str) -> ReaderRun:
-        run = self.rules.start(name, "g")
+        run = self.rules.start(name, "g", SESSION_S)
         self.rules.on_assigned(run, [PLACE])
         return run
 
@@ -114,7 +132,7 @@ def test_owner_may_read_on_and_start_at_a_commit() -> None:
     checked.commit(2)
     checked.rules.on_committed(checked.reader, {PLACE: 2})
     checked.rules.on_given_up(checked.reader, "revoked", [PLACE])
-    checked.now_s = 1.0
+    checked.now_s = SESSION_S
     other = checked.start("reader-2")
     checked.read(2, 3, run=other)
     checked.rules.on_seek(other, PLACE, 1)
@@ -136,7 +154,7 @@ def repeat_a_callback(checked: Checked) -> None:
 
 
 def read_after_a_loss(checked: Checked) -> None:
-    checked.rules.on_given_up(checked.reader, "lost", [PLACE])
+    checked.rules.on_given_up(checked.reader, "revoked", [PLACE])
     checked.read(0)
 
 
@@ -161,6 +179,33 @@ def lose_a_commit(checked: Checked) -> None:
     checked.rules.on_committed(checked.reader, {PLACE: 1})
 
 
+def lose_without_a_fault(checked: Checked) -> None:
+    checked.rules.on_given_up(checked.reader, "lost", [PLACE])
+
+
+def read_after_the_session(checked: Checked) -> None:
+    checked.now_s = SESSION_S + 0.1
+    checked.read(0)
+
+
+def commit_late(checked: Checked) -> None:
+    checked.read(0)
+    for checked.now_s in (0.0, 1.1):
+        checked.rules.check_behind(checked.reader, 1.0)
+
+
+def leave_with_partitions(checked: Checked) -> None:
+    checked.rules.begin_leave(checked.reader)
+    checked.rules.check_left(checked.reader, {})
+
+
+def leave_without_a_commit(checked: Checked) -> None:
+    checked.read(0)
+    checked.rules.begin_leave(checked.reader)
+    checked.rules.on_given_up(checked.reader, "revoked", [PLACE])
+    checked.rules.check_left(checked.reader, {PLACE: 1})
+
+
 def read_twice(checked: Checked) -> None:
     checked.read(0)
     checked.rules.on_seek(checked.reader, PLACE, 0)
@@ -182,12 +227,99 @@ def read_twice(checked: Checked) -> None:
         (lose_a_commit, "commit"),
         (lambda checked: checked.rules.check_last_commits({"g": {"t"}}), "commit"),
         (read_twice, "repeat"),
+        (lose_without_a_fault, "callbacks"),
+        (leave_with_partitions, "callbacks"),
+        (leave_without_a_commit, "commit"),
+        (read_after_the_session, "session"),
+        (commit_late, "late_commit"),
     ],
 )
 def test_rule_names_what_breaks_it(break_it: Callable[[Checked], None], rule: str) -> None:
     checked = Checked(may_repeat=False)
     break_it(checked)
     assert checked.broken == [rule]
+
+
+def test_member_that_leaves_in_a_rebalance_may_lose_partitions() -> None:
+    checked = Checked()
+    checked.read(0)
+    checked.rules.begin_leave(checked.reader)
+    checked.rules.on_given_up(checked.reader, "lost", [PLACE])
+    checked.rules.check_left(checked.reader, {PLACE: 1})
+    assert checked.broken == []
+
+
+def test_position_that_is_committed_in_time_is_not_late() -> None:
+    checked = Checked()
+    for offset in range(4):
+        checked.now_s = 0.8 * offset
+        checked.read(offset)
+        checked.rules.check_behind(checked.reader, 1.0)
+        checked.commit(offset + 1)
+    assert checked.broken == []
+
+
+def watched_world(directory: Path, requests: Callable[[Connection], Awaitable[object]]) -> str:
+    """Send requests of a process named ``reader-1``; return what they break."""
+    world = PartageWorld(1, directory)
+    watch: list[WireWatch] = []
+
+    def make_watch(loop: VirtualLoop) -> WireWatch:
+        watch.append(WireWatch(loop, lambda _: None, world.break_rule, set()))
+        watch[0].limits["reader-1"] = 1000, 100
+        return watch[0]
+
+    async def send() -> None:
+        connection = await Connection.open(Address(world.broker, 9092), ClientOptions())
+        await requests(connection)
+        connection.close()
+
+    async def test() -> None:
+        await world.create_topic("t")
+        world.process(send, name="reader-1")
+        await asyncio.sleep(2)
+
+    world.record_requests(make_watch)
+    try:
+        world.run(test)
+    except InvariantError as error:
+        return str(error).partition(":")[0]
+    return ""
+
+
+async def commit_offsets(connection: Connection, *offsets: int) -> None:
+    for offset in offsets:
+        partition = OffsetCommitPartition(
+            partition_index=0, committed_offset=offset, committed_metadata=""
+        )
+        topic = OffsetCommitTopic(name="t", partitions=[partition])
+        request = OffsetCommitRequest(
+            group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=[topic]
+        )
+        await connection.send(OFFSET_COMMIT, request, version_max=8)
+
+
+async def fetch_bytes(connection: Connection, bytes_max: int, partition_max: int) -> None:
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=partition_max)
+    topic = FetchTopic(topic="t", partitions=[partition])
+    request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=bytes_max, topics=[topic])
+    await connection.send(FETCH, request, version_max=12)
+
+
+@pytest.mark.parametrize(
+    ("requests", "rule"),
+    [
+        (lambda connection: commit_offsets(connection, 0, 0), ""),
+        (lambda connection: commit_offsets(connection, 5, 3), "regress"),
+        (lambda connection: fetch_bytes(connection, 1000, 100), ""),
+        (lambda connection: fetch_bytes(connection, 1001, 100), "fetch_limits"),
+        (lambda connection: fetch_bytes(connection, 1000, 101), "fetch_limits"),
+    ],
+)
+def test_rule_about_requests_names_what_breaks_it(
+    tmp_path: Path, requests: Callable[[Connection], Awaitable[object]], rule: str
+) -> None:
+    assert watched_world(tmp_path, requests) == rule
 
 
 def test_records_that_a_group_has_not_read_are_counted() -> None:

@@ -223,6 +223,28 @@ def test_streams_carry_bytes_between_processes(world):
     assert run(world, work) == b"hello"
 
 
+def test_connection_attempt_that_is_given_up_leaves_no_connection(world):
+    async def serve():
+        async with await asyncio.start_server(echo_once, port=80) as server:
+            await server.serve_forever()
+
+    async def work():
+        world.process(serve, name="server")
+        await asyncio.sleep(1)
+        given_up = 0
+        for _ in range(40):
+            try:
+                async with asyncio.timeout(0.002):
+                    _, writer = await asyncio.open_connection("server", 80)
+                    writer.close()
+            except TimeoutError:
+                given_up += 1
+        await asyncio.sleep(1)
+        return given_up > 5, world.connection_count("test"), world.connection_count("server")
+
+    assert run(world, work) == (True, 0, 0)
+
+
 def test_killed_process_resets_its_connections_and_runs_no_code(world):
     ended = []
 

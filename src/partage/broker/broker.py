@@ -66,6 +66,7 @@ from partage.broker.transactions.marker_writer import MarkerWriter
 from partage.broker.transactions.offset_commits import txn_offset_commit_handler
 from partage.broker.transactions.transaction_coordinator import TransactionCoordinator
 from partage.log.disk import Disk
+from partage.log.memory_disk import MemoryDisk
 from partage.model.addresses import Address
 from partage.model.settings import BrokerSettings
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
@@ -131,9 +132,10 @@ class Broker:
         self._settings = settings
         self._clock = Clock()
         self._fatal: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
-        in_memory = not isinstance(disk, RealDisk)
         self._writer = LogWriter(
-            disk, sync=settings.is_fsync_enabled and not in_memory, inline=in_memory
+            disk,
+            sync=settings.is_fsync_enabled and not isinstance(disk, MemoryDisk),
+            inline=not isinstance(disk, RealDisk),
         )
         self.log_manager = LogManager(
             disk,

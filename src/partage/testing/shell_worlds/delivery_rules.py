@@ -6,6 +6,8 @@
 - ``owner``: only the owner of a partition reads it, and not while it is paused.
 - ``callbacks``: only partitions that are owned are revoked or lost, and only others assigned.
 - ``commit``: when a commit returns, the coordinator has the position or a later one.
+- ``session``: a member delivers nothing when its session has ended without a heartbeat.
+- ``late_commit``: without faults, an auto commit is not much later than its interval.
 - ``repeat``: without faults and seeks, and with a commit before each revocation, no group reads a
   record twice.
 - ``delivery``: after all faults, each record is read in each group that subscribes to it.
@@ -16,7 +18,7 @@ The rules of `partage.testing.world.rules` apply, too.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from partage.client.consumer.records import Record
@@ -32,19 +34,31 @@ class OwnedPlace:
         since_s: When the listener was told.
         next_offset: The offset that must come next; None before the first record.
         is_paused: True while no record may come.
+        restarted_s: When it was told, or of the last seek.
+        behind: The time since which a position is not committed, and the position.
     """
 
     since_s: float
+    restarted_s: float
     next_offset: int | None = None
     is_paused: bool = False
+    behind: tuple[float, int] | None = None
 
 
 @dataclass
 class ReaderRun:
-    """One run of a reader process, from its start until it ends or is killed."""
+    """One run of a reader process, from its start until it ends or is killed.
+
+    Attributes:
+        is_leaving: It unsubscribes or closes. In a rebalance its partitions are lost, as in Kafka.
+        has_lost: It has lost partitions while it left.
+    """
 
     name: str
     group: str
+    session_s: float
+    is_leaving: bool = False
+    has_lost: bool = False
     owned: dict[TopicPartition, OwnedPlace] = field(default_factory=dict)
 
 
@@ -56,6 +70,8 @@ class DeliveryRules:
         commits: The commits that the broker has acknowledged.
         report: Called with the name of a broken rule and a description.
         may_repeat: A group may read a record again, because of faults or seeks.
+        may_lose: Members may lose partitions, because of faults.
+        alive_s: Returns the last time at which the coordinator heard a process; None if never.
     """
 
     def __init__(
@@ -65,11 +81,16 @@ class DeliveryRules:
         report: Callable[[str, str], None],
         *,
         may_repeat: bool,
+        may_lose: bool = True,
+        alive_s: Callable[[str], float | None] = lambda name: None,
     ) -> None:
         self._now_s = now_s
         self._commits = commits
         self._report = report
         self._may_repeat = may_repeat
+        self._alive_s = alive_s
+        #: False if members must not lose partitions.
+        self.may_lose = may_lose
         #: The values of acknowledged records, and their number.
         self.written: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
         self._seen: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
@@ -90,10 +111,15 @@ class DeliveryRules:
 
     # Readers
 
-    def start(self, name: str, group: str) -> ReaderRun:
+    def start(self, name: str, group: str, session_s: float) -> ReaderRun:
         """Note that a reader process starts; its former run owns nothing now."""
-        run = self._runs[name] = ReaderRun(name, group)
+        run = self._runs[name] = ReaderRun(name, group, session_s)
         return run
+
+    def owned(self, name: str) -> dict[TopicPartition, OwnedPlace]:
+        """Return the partitions that a process owns."""
+        run = self._runs.get(name)
+        return {} if run is None else run.owned
 
     def end(self, name: str) -> None:
         """Note that a reader process was killed or has ended."""
@@ -104,17 +130,26 @@ class DeliveryRules:
         for partition in partitions:
             if partition in run.owned:
                 self._report("callbacks", f"{run.name} gets {partition}, which it owns already")
-            run.owned[partition] = OwnedPlace(self._now_s())
+            run.owned[partition] = OwnedPlace(self._now_s(), self._now_s())
 
     def on_given_up(self, run: ReaderRun, call: str, partitions: Iterable[TopicPartition]) -> None:
         """Check the partitions of a callback, and note that the process does not own them."""
+        if call == "lost" and run.is_leaving:
+            run.has_lost = True
+        elif call == "lost" and not self.may_lose:
+            self._report("callbacks", f"{run.name} lost {sorted(partitions)} without a fault")
         for partition in partitions:
             if run.owned.pop(partition, None) is None:
                 self._report("callbacks", f"{call} {partition} of {run.name}, which has not got it")
 
     def on_seek(self, run: ReaderRun, partition: TopicPartition, offset: int) -> None:
         """Note that a process continues at an offset."""
-        run.owned[partition].next_offset = offset
+        place = run.owned[partition]
+        place.next_offset, place.restarted_s = offset, self._now_s()
+
+    def committed(self, group: str, partition: TopicPartition) -> int | None:
+        """Return the committed offset of a group; None if there is none."""
+        return self._commits.committed.get((group, partition))
 
     def readable(self, run: ReaderRun, partition: TopicPartition) -> int:
         """Return the offset up to which the group has read all records of a partition."""
@@ -135,6 +170,11 @@ class DeliveryRules:
         if place is None:
             self._report("owner", f"{run.name} read {where} without owning it")
             return
+        alive_s, now_s = self._alive_s(run.name), self._now_s()
+        if alive_s is not None and now_s > alive_s + run.session_s:
+            self._report(
+                "session", f"{run.name} read {where} {now_s - alive_s:.2f} s after a heartbeat"
+            )
         if place.is_paused:
             self._report("owner", f"{run.name} read {where} while it was paused")
         for other in self._runs.values():
@@ -165,6 +205,45 @@ class DeliveryRules:
             if stored is None or stored < offset:
                 self._report(
                     "commit", f"{run.name} committed {offset} of {partition}, stored is {stored}"
+                )
+
+    def check_behind(self, run: ReaderRun, limit_s: float) -> None:
+        """Check that no position has been uncommitted for longer than a limit, in seconds."""
+        now_s = self._now_s()
+        for partition, place in run.owned.items():
+            stored = self._commits.committed.get((run.group, partition), 0)
+            if place.next_offset is None or place.next_offset <= stored:
+                place.behind = None
+            elif place.behind is None or place.behind[1] <= stored:
+                place.behind = now_s, place.next_offset
+            elif now_s > place.behind[0] + limit_s:
+                self._report(
+                    "late_commit",
+                    f"{run.name} read {partition} up to {place.behind[1]} {limit_s:g} s ago, "
+                    f"committed is {stored}",
+                )
+
+    def begin_leave(self, run: ReaderRun) -> None:
+        """Note that a consumer leaves its group."""
+        run.is_leaving, run.has_lost = True, False
+
+    def check_left(self, run: ReaderRun, offsets: Mapping[TopicPartition, int]) -> None:
+        """Check that a consumer that left without faults gave its partitions up, and committed.
+
+        Args:
+            run: The process.
+            offsets: Its positions before.
+        """
+        run.is_leaving = False
+        if run.owned:
+            self._report("callbacks", f"{run.name} left, but owns {sorted(run.owned)}")
+        if run.has_lost:
+            return
+        for partition, offset in offsets.items():
+            stored = self._commits.committed.get((run.group, partition), 0)
+            if stored < offset:
+                self._report(
+                    "commit", f"{run.name} left at {offset} of {partition}, stored is {stored}"
                 )
 
     # The end

@@ -17,13 +17,18 @@ from partage.testing.shell_worlds.delivery_rules import DeliveryRules, ReaderRun
 from partage.testing.shell_worlds.scenario import ReaderPlan
 from partage.testing.world.world import PartageWorld
 
-_ITERATION_S: Final = 1.0
+ITERATION_S: Final = 1.0
 _STALL_S: Final = 9.0
 _STALL_SHARE: Final = 0.01
 _PAUSE_SHARE: Final = 0.2
 _SEEK_SHARE: Final = 0.05
 _FIRST_SEEK_SHARE: Final = 0.3
 _SEEK_RECORDS_MAX: Final = 5
+_SEEK_BEGIN_SHARE: Final = 0.3
+_UNSUBSCRIBE_SHARE: Final = 0.02
+#: Beyond the interval of auto commits: polls are late, and a commit fails while a group rebalances.
+_LATE_COMMIT_S: Final = 3.0
+_SESSION_MS: Final = 45_000
 _COMMIT_SHARE_AT_REVOKE: Final = 0.1
 CLOSE_S: Final = 10.0
 _CLOSED_S: Final = 1.0
@@ -58,16 +63,32 @@ class Reader:
         self.may_fail = True
         #: True if nothing keeps the consumer from closing quickly.
         self.must_close = False
+        #: False to ask the consumer about its partitions in its next turn; then it becomes True.
+        self.is_probed = True
+
+    @property
+    def is_behind(self) -> bool:
+        """True if there are records that it has not read."""
+        return any(
+            self._rules.written[partition].keys() - self._rules.read[self._plan.group][partition]
+            for partition in self._rules.owned(self._name)
+        )
+
+    @property
+    def owns_nothing(self) -> bool:
+        """True if no partition is assigned to it."""
+        return not self._rules.owned(self._name)
 
     async def main(self) -> None:
         """Read until ``is_stopped`` is True, with a new consumer whenever one was refused."""
         while not self.is_stopped:
-            run = self._rules.start(self._name, self._plan.group)
+            session_ms = self._plan.options.get("session_timeout_ms", _SESSION_MS)
+            run = self._rules.start(self._name, self._plan.group, session_ms / 1000)
             options = {"group_id": self._plan.group, **self._plan.options}
             consumer = Consumer(self._world.bootstrap_servers, **options)
             consumer.subscribe(list(self._plan.topics), _Listener(self, run, consumer))
             await self._read(consumer, run)
-            await self._close(consumer)
+            await self._close(consumer, run)
 
     async def _read(self, consumer: Consumer, run: ReaderRun) -> None:
         while not self.is_stopped:
@@ -82,8 +103,9 @@ class Reader:
                 if isinstance(error, MemberFailedError):
                     return
 
-    async def _close(self, consumer: Consumer) -> None:
-        problem = ""
+    async def _close(self, consumer: Consumer, run: ReaderRun) -> None:
+        problem, offsets = "", _next_offsets(run)
+        self._rules.begin_leave(run)
         try:
             async with asyncio.timeout(CLOSE_S):
                 await consumer.close()
@@ -96,6 +118,12 @@ class Reader:
             problem = problem or f"left {count} connections open"
         if problem and self.must_close:
             self._world.break_rule("close", f"{self._name}: {problem}")
+        self._check_left(run, offsets)
+
+    def _check_left(self, run: ReaderRun, offsets: dict[TopicPartition, int]) -> None:
+        if self.must_close:
+            commits_at_end = self._plan.commits in ("auto", "at_revoke")
+            self._rules.check_left(run, offsets if commits_at_end else {})
 
     async def _take_turn(self, consumer: Consumer, run: ReaderRun) -> None:
         plan, rng = self._plan, self._rng
@@ -105,9 +133,16 @@ class Reader:
             records = await consumer.poll(plan.poll_timeout_ms)
             self._take(run, self._arrow_records(records) if plan.takes_arrow else records)
         await self._commit_if_due(consumer, run)
+        if self.must_close and plan.commits == "auto":
+            interval_s = plan.options["auto_commit_interval_ms"] / 1000
+            self._rules.check_behind(run, interval_s + _LATE_COMMIT_S)
+        if not self.is_probed:
+            await self._probe(consumer, run)
+            self.is_probed = True
         if self.is_calm:
             self._resume(consumer, run)
         else:
+            await self._resubscribe(consumer, run)
             self._pause_or_seek(consumer, run)
             if self.may_stall and rng.random() < _STALL_SHARE:
                 await asyncio.sleep(_STALL_S)
@@ -116,7 +151,7 @@ class Reader:
 
     async def _next_records(self, consumer: Consumer) -> list[Record]:
         try:
-            async with asyncio.timeout(_ITERATION_S):
+            async with asyncio.timeout(ITERATION_S):
                 return [await anext(consumer)]
         except TimeoutError:
             return []
@@ -176,6 +211,47 @@ class Reader:
         """Note that partitions were revoked or lost."""
         self._rules.on_given_up(run, call, partitions)
 
+    # Answers
+
+    async def _probe(self, consumer: Consumer, run: ReaderRun) -> None:
+        """Compare what a consumer in a stable group says with what it was told and has read."""
+        self._expect("assignment", set(consumer.assignment()), set(run.owned))
+        self._expect("subscription", set(consumer.subscription()), set(self._plan.topics))
+        self._expect("paused", set(consumer.paused()), set())
+        owned = sorted(run.owned)
+        positions = {partition: await consumer.position(partition) for partition in owned}
+        read = {p: positions[p] if n is None else n for p, n in _places(run).items()}
+        self._expect("position", positions, read)
+        begins = await consumer.beginning_offsets(owned)
+        self._expect("beginning_offsets", begins, dict.fromkeys(owned, 0))
+        ends = await consumer.end_offsets(owned)
+        known = {p: max(self._rules.written[p], default=-1) + 1 for p in owned}
+        self._expect("end_offsets", ends, known)
+        lags = {p: known[p] - positions[p] for p in owned}
+        self._expect("lag", await consumer.lag(), lags)
+        committed = {
+            partition: None if found is None else found.offset
+            for partition, found in (await consumer.committed(owned)).items()
+        }
+        stored = {p: self._rules.committed(run.group, p) for p in owned}
+        self._expect("committed", committed, stored)
+
+    def _expect(self, name: str, found: object, expected: object) -> None:
+        if found != expected:
+            self._world.break_rule(
+                "answers", f"{name} of {self._name} is {found}, expected {expected}"
+            )
+
+    async def _resubscribe(self, consumer: Consumer, run: ReaderRun) -> None:
+        """Leave the group and join it again with the same consumer."""
+        if not self._plan.resubscribes or self._rng.random() >= _UNSUBSCRIBE_SHARE:
+            return
+        offsets = _next_offsets(run)
+        self._rules.begin_leave(run)
+        await consumer.unsubscribe()
+        self._check_left(run, offsets)
+        consumer.subscribe(list(self._plan.topics), _Listener(self, run, consumer))
+
     # Pauses and seeks
 
     def _pause_or_seek(self, consumer: Consumer, run: ReaderRun) -> None:
@@ -193,6 +269,10 @@ class Reader:
             started = [p for p, offset in places.items() if offset]
             if started:
                 partition = rng.choice(started)
+                if rng.random() < _SEEK_BEGIN_SHARE:
+                    consumer.seek_to_beginning(partition)
+                    self._rules.on_seek(run, partition, 0)
+                    return
                 offset = max(0, (places[partition] or 0) - rng.randint(0, _SEEK_RECORDS_MAX))
                 consumer.seek(partition, offset)
                 self._rules.on_seek(run, partition, offset)
@@ -221,6 +301,10 @@ class _Listener(RebalanceListener):
 
     async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
         self._reader.take(self._run, self._consumer, partitions)
+
+
+def _places(run: ReaderRun) -> dict[TopicPartition, int | None]:
+    return {p: place.next_offset for p, place in run.owned.items()}
 
 
 def _next_offsets(run: ReaderRun) -> dict[TopicPartition, int]:

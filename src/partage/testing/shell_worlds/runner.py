@@ -24,6 +24,7 @@ from partage.model.topic_partition import TopicPartition
 from partage.testing.shell_worlds.delivery_rules import DeliveryRules
 from partage.testing.shell_worlds.reader import CLOSE_S, Reader
 from partage.testing.shell_worlds.scenario import ShellScenario
+from partage.testing.shell_worlds.stable_groups import StableGroups
 from partage.testing.shell_worlds.wire_watch import WireWatch
 from partage.testing.shell_worlds.writer import Writer
 from partage.testing.world.errors import InvariantError, WaitTimeoutError
@@ -37,24 +38,13 @@ _DELIVERY_S: Final = 60.0
 _RECONNECTED_S: Final = 10.0
 #: Longer than any session: killed members leave their groups before.
 _STABLE_S: Final = 60.0
-_CALM_S: Final = 12.0
 #: A reader may be paused or cut off while it closes.
 _RESTART_S: Final = 300.0
 _FRESH_S: Final = 3.0
+_LATENCY_S: Final = 0.01
+#: A heartbeat is up to a second old when a pause begins.
+_SHORTER_S: Final = 1.2
 _FIRST_PRODUCER_ID: Final = 900_000
-#: Requests that a member of a stable group does not send.
-_NEEDLESS: Final = (
-    "JoinGroup",
-    "SyncGroup",
-    "FindCoordinator",
-    "LeaveGroup",
-    "ListOffsets",
-    "OffsetFetch",
-)
-#: The most requests of a reader in a second of calm.
-_RATE_MAX: Final = {"Heartbeat": 1.5, "ConsumerGroupHeartbeat": 2.5, "Fetch": 25, "Metadata": 2}
-#: The fewest heartbeats of a reader in a second of calm.
-_HEARTBEATS_MIN: Final = 0.5
 
 
 class ShellResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +72,12 @@ class ShellResult(msgspec.Struct, frozen=True, kw_only=True):
 def run_shell_world(scenario: ShellScenario) -> ShellResult:
     """Run one world in this process."""
     with TemporaryDirectory(prefix="partage-shells-") as directory:
-        world = PartageWorld(scenario.seed, Path(directory), scenario.settings)
+        world = PartageWorld(
+            scenario.seed,
+            Path(directory),
+            scenario.settings,
+            loses_power=scenario.loses_power,
+        )
         run = _ShellWorld(world, scenario)
         rule, description = None, ""
         try:
@@ -113,6 +108,7 @@ class _ShellWorld:
         self._scenario = scenario
         self._rng = Random(f"shell clients {scenario.seed}")
         self._watch: WireWatch
+        self._is_stable = not scenario.has_faults
         world.record_requests(self._make_watch)
         self._subscriptions: dict[str, set[str]] = defaultdict(set)
         for plan in scenario.readers.values():
@@ -122,13 +118,48 @@ class _ShellWorld:
             self._watch.commits,
             world.break_rule,
             may_repeat=scenario.has_faults or self._has_seeks or self._may_skip_commits,
+            may_lose=scenario.has_faults,
+            alive_s=lambda name: self._watch.alive_s.get(name),
         )
+        for name, plan in scenario.readers.items():
+            options = plan.options
+            fetch_max = min(options["fetch_max_bytes"], options["buffer_bytes_max"])
+            self._watch.limits[name] = fetch_max, options["max_partition_fetch_bytes"]
+        self._watch.on_fetch = self._on_fetch
+        self._watch.on_join = self._on_join
         self._readers: dict[str, Reader] = {}
         self._writers: list[Writer] = []
 
     def _make_watch(self, loop: VirtualLoop) -> WireWatch:
-        self._watch = WireWatch(loop, self._on_process_end)
+        may_rewind = {plan.group for plan in self._scenario.readers.values() if plan.seeks}
+        self._watch = WireWatch(loop, self._on_process_end, self._world.break_rule, may_rewind)
         return self._watch
+
+    def _on_join(self, process: str) -> None:
+        """Check that members of eager groups give all partitions up before they join."""
+        strategies = self._scenario.readers[process].options.get("partition_assignment_strategy")
+        is_eager = strategies is not None and strategies[0] != "cooperative-sticky"
+        owned = sorted(self.rules.owned(process))
+        if self._is_stable and is_eager and owned:
+            self._world.break_rule("callbacks", f"{process} joins, but owns {owned}")
+
+    def _on_fetch(self, process: str, bytes_max: int) -> None:
+        """Check that buffered and requested data fit the buffer of a consumer."""
+        plan = self._scenario.readers[process]
+        if not self._is_stable or plan.iterates:  # an iterator holds data besides the buffer
+            return
+        buffered = sum(
+            part.size
+            for partition, place in self.rules.owned(process).items()
+            for part in self._watch.fetched.get((process, partition), ())
+            if place.next_offset is None or part.end > place.next_offset
+            # the response to an earlier request was dropped
+            if part.asked_s > place.restarted_s + _LATENCY_S
+        )
+        limit = plan.options["buffer_bytes_max"]
+        if buffered + bytes_max > limit:
+            text = f"{process} has {buffered} bytes and asks for {bytes_max}; its limit is {limit}"
+            self._world.break_rule("fetch_limits", text)
 
     @property
     def _has_seeks(self) -> bool:
@@ -166,7 +197,9 @@ class _ShellWorld:
             await asyncio.sleep(self._rng.choice((0, 0, 0.3, 4)))
         await asyncio.sleep(_WARM_UP_S)
         world.draw_faults(scenario.faults, within_s=scenario.faults_within_s)
-        await asyncio.gather(self._kill_broker(), self._restart_readers())
+        await asyncio.gather(
+            self._kill_broker(), self._restart_readers(), self._pause_for_a_session()
+        )
         await asyncio.sleep(1)
         await self._recover()
         await self._stay_calm()
@@ -198,6 +231,18 @@ class _ShellWorld:
             reader.is_stopped = False
             if not world.is_running(name):
                 world.restart(name)
+
+    async def _pause_for_a_session(self) -> None:
+        """Pause readers until their session may have ended."""
+        world, scenario = self._world, self._scenario
+        rng = Random(f"pauses {scenario.seed}")
+        for _ in range(scenario.short_pauses):
+            await asyncio.sleep(rng.uniform(0, scenario.faults_within_s / scenario.short_pauses))
+            name = rng.choice(sorted(self._readers))
+            options = scenario.readers[name].options
+            session_s = options.get("session_timeout_ms", 0) / 1000
+            if session_s:
+                world.pause(name, session_s - rng.uniform(-0.2, _SHORTER_S))
 
     async def _wait_for_end(self, name: str) -> None:
         await self._world.until(lambda: not self._world.is_running(name), timeout_s=_RESTART_S)
@@ -265,13 +310,17 @@ class _ShellWorld:
     async def _stay_calm(self) -> None:
         world, watch = self._world, self._watch
         await asyncio.sleep(_STABLE_S)
+        self._is_stable, self.rules.may_lose = True, False
         for reader in self._readers.values():
             reader.may_fail = False
             reader.must_close = True
-        watch.reset_counts()
-        await asyncio.sleep(_CALM_S)
-        for name in self._readers:
-            self._check_requests(name)
+        groups = StableGroups(world, self._scenario, watch, self.rules, self._readers, self._rng)
+        await groups.check_rates()
+        await groups.check_answers()
+        for reader in self._readers.values():
+            reader.may_fail = True
+        await groups.restart_member()
+        await groups.restart_broker()
         for number, writer in enumerate(self._writers):
             writer.is_stopped, writer.limit = False, 2 * writer.limit
             world.restart(f"writer-{number + 1}")
@@ -279,24 +328,6 @@ class _ShellWorld:
         for writer in self._writers:
             writer.is_stopped = True
         await self._wait_for_delivery(_FRESH_S + self._scenario.write_every_s)
-
-    def _check_requests(self, name: str) -> None:
-        counts = {
-            api: n for (process, api), n in self._watch.requests_by.items() if process == name
-        }
-        for api in _NEEDLESS:
-            if counts.get(api, 0):
-                self._world.break_rule("calm", f"{name} sent {counts[api]} {api} requests")
-        for api, rate in _RATE_MAX.items():
-            if counts.get(api, 0) > rate * _CALM_S:
-                self._world.break_rule(
-                    "calm", f"{name} sent {counts[api]} {api} requests in {_CALM_S:g} s"
-                )
-        beats = counts.get("Heartbeat", 0) + counts.get("ConsumerGroupHeartbeat", 0)
-        if beats < _HEARTBEATS_MIN * _CALM_S:
-            self._world.break_rule("calm", f"{name} sent {beats} heartbeats in {_CALM_S:g} s")
-        if counts.get("ApiVersions", 0) and not counts.get("Metadata", 0):
-            self._world.break_rule("calm", f"{name} opened a connection")
 
     # The end
 
@@ -321,7 +352,9 @@ class _ShellWorld:
                 for name, plan in self._scenario.readers.items()
                 if plan.group == group and "group_instance_id" in plan.options
             }
-            if (count := self._watch.member_count(group)) > len(static):
+            coordinator = world.coordinator(group)
+            assert coordinator is not None, "the group has a coordinator"
+            if (count := self._watch.member_count(group, coordinator)) > len(static):
                 world.break_rule("close", f"{group} has {count} members at the end")
         if any(fault.kind == "kill" and fault.target in self._readers for fault in world.plan):
             return  # the tasks of killed processes stay until the world ends

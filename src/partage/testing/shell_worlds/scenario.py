@@ -34,6 +34,7 @@ class ReaderPlan(msgspec.Struct, frozen=True, kw_only=True):
         iterates: It reads with ``async for`` instead of ``poll``.
         pauses: It pauses and resumes partitions.
         seeks: It seeks back now and then.
+        resubscribes: It unsubscribes now and then, and subscribes again.
     """
 
     group: str
@@ -46,6 +47,7 @@ class ReaderPlan(msgspec.Struct, frozen=True, kw_only=True):
     iterates: bool
     pauses: bool
     seeks: bool
+    resubscribes: bool
 
 
 class ShellScenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +65,8 @@ class ShellScenario(msgspec.Struct, frozen=True, kw_only=True):
         faults_within_s: The time in which they begin.
         broker_kills: How often the broker is killed and started again, besides the faults.
         restarts: How often a reader closes its consumer and starts again.
+        loses_power: The disk of a killed broker loses what was not synced.
+        short_pauses: How often a reader is paused for almost the time of its session.
     """
 
     seed: int
@@ -76,11 +80,13 @@ class ShellScenario(msgspec.Struct, frozen=True, kw_only=True):
     faults_within_s: float
     broker_kills: int
     restarts: int
+    short_pauses: int
+    loses_power: bool
 
     @property
     def has_faults(self) -> bool:
         """True if anything fails in this world."""
-        return bool(self.faults or self.broker_kills)
+        return bool(self.faults or self.broker_kills or self.short_pauses)
 
 
 def draw_scenario(seed: int, changes: Mapping[str, Any] | None = None) -> ShellScenario:
@@ -127,6 +133,8 @@ def draw_scenario(seed: int, changes: Mapping[str, Any] | None = None) -> ShellS
         faults_within_s=rng.choice((20.0, 40.0)),
         broker_kills=broker_kills,
         restarts=rng.choice((0, 2, 5)),
+        short_pauses=rng.choice((0, 2, 4)) if faults else 0,
+        loses_power=rng.random() < 0.5,
     )
     return msgspec.structs.replace(scenario, **(changes or {}))
 
@@ -179,4 +187,5 @@ def _draw_reader(
         iterates=rng.random() < 0.2,
         pauses=rng.random() < 0.25,
         seeks=rng.random() < 0.25,
+        resubscribes=rng.random() < 0.2,
     )

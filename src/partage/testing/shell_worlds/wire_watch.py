@@ -1,11 +1,11 @@
-"""The requests that the broker of a world gets: acknowledged commits, and counts by process."""
+"""The requests that the brokers of a world get: commits, and counts and times by process."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, NamedTuple, cast
 
 from partage.broker.broker import Broker
 from partage.broker.net.inbound_request import Handler, InboundRequest, RequestConnection
@@ -13,9 +13,28 @@ from partage.coordinator.consumer_group.group import ConsumerGroup
 from partage.coordinator.group import Group
 from partage.model.topic_partition import TopicPartition
 from partage.testing.world.request_recorder import ObservedConnection, RequestRecorder
+from partage.testing.world.rules import decoded_response, has_records
 from partage.testing.world.virtual_loop import VirtualLoop
+from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
+from partage.wire.apis.fetch import FETCH
+from partage.wire.apis.heartbeat import HEARTBEAT
+from partage.wire.apis.join_group import JOIN_GROUP
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
-from partage.wire.frames import FRAME_LENGTH, parse_response_header
+from partage.wire.apis.sync_group import SYNC_GROUP
+from partage.wire.records.batch import whole_batches
+
+#: Requests that a coordinator counts as a sign of life.
+_SIGNS_OF_LIFE: Final = frozenset(
+    {
+        CONSUMER_GROUP_HEARTBEAT.key,
+        HEARTBEAT.key,
+        JOIN_GROUP.key,
+        OFFSET_COMMIT.key,
+        SYNC_GROUP.key,
+    }
+)
+#: Of these, the ones that the coordinator holds back: the session begins with the response.
+_PARKED: Final = frozenset({JOIN_GROUP.key, SYNC_GROUP.key})
 
 
 @dataclass
@@ -25,6 +44,14 @@ class _Commit:
     at_s: float
     offset: int
     is_stored: bool | None = None
+
+
+class FetchedPart(NamedTuple):
+    """Data of a Fetch response: its end offset, its bytes, and the time of the request."""
+
+    end: int
+    size: int
+    asked_s: float
 
 
 class CommitTimeline:
@@ -66,77 +93,202 @@ class CommitTimeline:
 
 
 class WireWatch(RequestRecorder):
-    """Sees all requests to the broker.
+    """Sees all requests to the brokers.
+
+    Rules that it checks, all of them of every world:
+
+    - ``regress``: without seeks, a commit does not lower the committed offset of a partition. A
+      request that a member has replaced by one on a newer connection is exempt.
+    - ``fetch_limits``: a Fetch request asks for no more than the options of its consumer allow.
 
     Attributes:
         commits: The acknowledged commits.
         requests_by: The number of requests of each process and API since `reset_counts`.
+        beats_s: The times of the heartbeats of each process since `reset_counts`.
+        alive_s: The last time at which each process renewed its session.
+        fetched: What each process has fetched, by partition, oldest first.
+        limits: The fetch limits of each process: of a request, and of a partition.
+        on_fetch: Called with the process and ``max_bytes`` of each Fetch request.
+        on_join: Called with the process of each JoinGroup request.
     """
 
-    def __init__(self, loop: VirtualLoop, on_end: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        on_end: Callable[[str], None],
+        report: Callable[[str, str], None],
+        may_rewind: Collection[str],
+    ) -> None:
         super().__init__(loop)
         self.commits = CommitTimeline()
         self.requests_by: Counter[tuple[str, str]] = Counter()
+        self.beats_s: dict[str, list[float]] = defaultdict(list)
+        self.alive_s: dict[str, float] = {}
+        self.fetched: dict[tuple[str, TopicPartition], list[FetchedPart]] = defaultdict(list)
+        self.limits: dict[str, tuple[int, int]] = {}
+        self.on_fetch: Callable[[str, int], None] = lambda process, bytes_max: None
+        self.on_join: Callable[[str], None] = lambda process: None
         self._on_end = on_end
-        self._broker: Broker | None = None
+        self._report = report
+        self._may_rewind = may_rewind
+        self._brokers: dict[str, Broker] = {}
+        #: Connections with requests of members, in the order of their first one.
+        self._connections: dict[str, list[object]] = defaultdict(list)
 
     def reset_counts(self) -> None:
         """Begin to count again."""
         self.requests_by.clear()
+        self.beats_s.clear()
 
     def on_process_end(self, process: str) -> None:
         """Note that a process was killed, failed or ended."""
         super().on_process_end(process)
+        self.alive_s.pop(process, None)
+        for key in [key for key in self.fetched if key[0] == process]:
+            del self.fetched[key]
         self._on_end(process)
 
-    def member_count(self, group_id: str) -> int:
-        """Return the number of members of a group, as the coordinator has it."""
-        assert self._broker is not None, "no broker has started"
-        shard = self._broker.coordinator.host_of(group_id).shard
+    def member_count(self, group_id: str, broker: str) -> int:
+        """Return the number of members of a group, as its coordinator has it."""
+        shard = self._brokers[broker].coordinator.host_of(group_id).shard
         group = None if shard is None else shard.groups.get(group_id)
         return len(group.members) if isinstance(group, Group | ConsumerGroup) else 0
 
     def observe(self, broker: Broker) -> None:
         """Watch the requests to a broker that has started."""
         super().observe(broker)
-        self._broker = broker
+        self._brokers[broker.address.host] = broker
 
         def topic_name(topic_id: bytes) -> str:
             return broker.log_manager.topic_name(topic_id) or topic_id.hex()
 
         def wrap(handler: Handler) -> Handler:
             def handle(inbound: InboundRequest) -> None:
-                process = inbound.client_host.removeprefix("/")
+                process, key = inbound.client_host.removeprefix("/"), inbound.api.key
                 self.requests_by[process, inbound.api.name] += 1
-                if inbound.api.key == OFFSET_COMMIT.key:
-                    self._watch_commit(inbound, topic_name)
+                if key in (HEARTBEAT.key, CONSUMER_GROUP_HEARTBEAT.key):
+                    self.beats_s[process].append(self._loop.elapsed_s)
+                if key in _SIGNS_OF_LIFE:
+                    is_newest = self._is_newest_connection(process, inbound.connection)
+                    if key == OFFSET_COMMIT.key:
+                        self._watch_commit(process, inbound, topic_name, is_newest=is_newest)
+                    else:
+                        self._watch_session(process, inbound)
+                elif key == FETCH.key:
+                    self._watch_fetch(process, inbound, topic_name)
                 handler(inbound)
 
             return handle
 
         broker.server.intercept(wrap)
 
-    def _watch_commit(self, inbound: InboundRequest, topic_name: Callable[[bytes], str]) -> None:
+    def _is_newest_connection(self, process: str, connection: Any) -> bool:
+        original = connection.original if isinstance(connection, ObservedConnection) else connection
+        known = self._connections[process]
+        if original not in known:
+            known.append(original)
+        return known[-1] is original
+
+    def _watch_session(self, process: str, inbound: InboundRequest) -> None:
+        connection, at_s = inbound.connection, self._loop.elapsed_s
+        if inbound.api.key == CONSUMER_GROUP_HEARTBEAT.key and inbound.message.member_epoch < 0:
+            return
+        if inbound.api.key == JOIN_GROUP.key:
+            self.on_join(process)
+
+        def answered() -> None:
+            inbound.connection = connection
+            if not decoded_response(inbound).error_code:
+                is_parked = inbound.api.key in _PARKED
+                self._renew_session(process, self._loop.elapsed_s if is_parked else at_s)
+
+        inbound.connection = cast(RequestConnection, ObservedConnection(connection, answered))
+
+    def _renew_session(self, process: str, at_s: float) -> None:
+        self.alive_s[process] = max(at_s, self.alive_s.get(process, 0.0))
+
+    def _watch_commit(
+        self,
+        process: str,
+        inbound: InboundRequest,
+        topic_name: Callable[[bytes], str],
+        *,
+        is_newest: bool,
+    ) -> None:
         connection, request = inbound.connection, inbound.message
-        answers = {
-            (topic.name, topic.topic_id, each.partition_index): self.commits.add(
-                request.group_id,
+        group, at_s = request.group_id, self._loop.elapsed_s
+        offsets = {
+            (topic.name, topic.topic_id, each.partition_index): (
                 TopicPartition(topic.name or topic_name(topic.topic_id), each.partition_index),
                 each.committed_offset,
-                self._loop.elapsed_s,
             )
             for topic in request.topics
             for each in topic.partitions
         }
+        answers = {
+            key: self.commits.add(group, partition, offset, at_s)
+            for key, (partition, offset) in offsets.items()
+        }
 
         def answered() -> None:
             inbound.connection = connection
-            frame = b"".join(inbound.response_buffers)[FRAME_LENGTH.size :]
-            _, pos = parse_response_header(inbound.api, inbound.version, frame)
-            response: Any = inbound.api.decode_response(inbound.version, frame, pos)
-            for topic in response.topics:
+            for topic in decoded_response(inbound).topics:
                 for each in topic.partitions:
-                    answer = answers[topic.name, topic.topic_id, each.partition_index]
-                    answer(not each.error_code)
+                    key = topic.name, topic.topic_id, each.partition_index
+                    partition, offset = offsets[key]
+                    before = self.commits.committed.get((group, partition), 0)
+                    answers[key](not each.error_code)
+                    if each.error_code:
+                        continue
+                    self._renew_session(process, at_s)
+                    if offset < before and is_newest and group not in self._may_rewind:
+                        self._report(
+                            "regress",
+                            f"{process} commits {offset} of {partition}, but {before} was stored",
+                        )
+
+        inbound.connection = cast(RequestConnection, ObservedConnection(connection, answered))
+
+    def _watch_fetch(
+        self, process: str, inbound: InboundRequest, topic_name: Callable[[bytes], str]
+    ) -> None:
+        request = inbound.message
+        if process not in self.limits:
+            return
+        bytes_max, partition_max = self.limits[process]
+        largest = max(
+            (each.partition_max_bytes for topic in request.topics for each in topic.partitions),
+            default=0,
+        )
+        if request.max_bytes > bytes_max or largest > partition_max:
+            self._report(
+                "fetch_limits",
+                f"{process} asks for {request.max_bytes} bytes, and for {largest} of a partition; "
+                f"its limits are {bytes_max} and {partition_max}",
+            )
+        for topic in request.topics:
+            for each in topic.partitions:
+                name = topic.topic or topic_name(topic.topic_id)
+                parts = self.fetched[process, TopicPartition(name, each.partition)]
+                while parts and parts[-1].end > each.fetch_offset:
+                    parts.pop()
+        self.on_fetch(process, request.max_bytes)
+        connection, asked_s = inbound.connection, self._loop.elapsed_s
+
+        def answered() -> None:
+            inbound.connection = connection
+            if not has_records(inbound):
+                return
+            for topic in decoded_response(inbound).responses:
+                name = topic.topic or topic_name(topic.topic_id)
+                for each in topic.partitions:
+                    content = b"".join(each.records or ())
+                    batches = [header for _, header in whole_batches(content)]
+                    if batches:
+                        partition = TopicPartition(name, each.partition_index)
+                        size = sum(header.size for header in batches)
+                        end = batches[-1].last_offset + 1
+                        part = FetchedPart(end, size, asked_s)
+                        self.fetched[process, partition].append(part)
 
         inbound.connection = cast(RequestConnection, ObservedConnection(connection, answered))

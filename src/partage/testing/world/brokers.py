@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from functools import partial
+from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -15,6 +16,8 @@ from partage.broker.broker import Broker
 from partage.broker.cluster.facade import ClusterJoinError
 from partage.broker.cluster.state_address import StateAddress
 from partage.broker.overrides import apply_overrides
+from partage.lab.environment.disk import CrashDisk
+from partage.log.disk import Disk
 from partage.log.memory_disk import MemoryDisk
 from partage.log.results import Refusal
 from partage.model.settings import BrokerSettings
@@ -43,6 +46,8 @@ class WorldBrokers:
         settings: the settings of each broker, by Kafka's names.
         zookeeper: ZooKeeper, which several brokers need.
         on_started: called with a broker and its disk when it accepts requests, in its process.
+        power_rng: draws what the disk of a killed broker keeps of unsynced data; None if it keeps
+            all.
 
     Attributes:
         names: the names of the brokers, which are also their hosts.
@@ -53,14 +58,17 @@ class WorldBrokers:
         count: int,
         settings: Settings,
         zookeeper: WorldZooKeeper | None,
-        on_started: Callable[[Broker, MemoryDisk], None],
+        on_started: Callable[[Broker, Disk], None],
+        power_rng: Random | None = None,
     ) -> None:
         self.names = tuple(f"broker-{number}" for number in range(1, count + 1))
         overrides = _OVERRIDES if zookeeper is None else {**_OVERRIDES, **_CLUSTER_OVERRIDES}
         self._settings = apply_overrides(BrokerSettings(), {**overrides, **to_texts(settings)})
         self._zookeeper = zookeeper
         self._on_started = on_started
-        self._disks = {name: MemoryDisk() for name in self.names}
+        self._power_rng = power_rng
+        make_disk = MemoryDisk if power_rng is None else CrashDisk
+        self._disks: dict[str, Disk] = {name: make_disk() for name in self.names}
         self._running: dict[str, Broker] = {}
         self._latest: dict[str, Broker] = {}  # also those that have ended
 
@@ -101,6 +109,13 @@ class WorldBrokers:
     def on_end(self, name: str) -> None:
         """Forget a broker that was killed or has failed; its disk stays."""
         self._running.pop(name, None)
+
+    def lose_power(self, name: str) -> None:
+        """Drop unsynced data of a killed broker, if the power fails in this world."""
+        disk = self._disks.get(name)
+        if isinstance(disk, CrashDisk):
+            assert self._power_rng is not None
+            disk.crash(self._power_rng)
 
     @property
     def has_started(self) -> bool:

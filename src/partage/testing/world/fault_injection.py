@@ -88,6 +88,7 @@ class FaultInjection(ABC):
             process.kill()
             self._network.reset_connections_of(process)
             self._on_process_end(name)
+            self._brokers.lose_power(name)
 
     def restart(self, name: str) -> None:
         """Start a process again that was killed or has ended."""

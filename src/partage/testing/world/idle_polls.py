@@ -26,7 +26,7 @@ from partage.broker.apis.fetch import FetchHandler
 from partage.broker.broker import Broker
 from partage.broker.net.inbound_request import Handler, InboundRequest, RequestConnection
 from partage.broker.topics.log_reader import LogReader
-from partage.log.memory_disk import MemoryDisk
+from partage.log.disk import Disk
 from partage.testing.world.network import WorldNetwork, WorldTransport
 from partage.testing.world.process import WorldProcess
 from partage.testing.world.request_recorder import ObservedConnection
@@ -130,7 +130,7 @@ class IdlePolls:
         self._polls: dict[WorldTransport, _IdlePoll] = {}
         self._changed_s: dict[WorldProcess, float] = {}
 
-    def observe(self, broker: Broker, disk: MemoryDisk) -> None:
+    def observe(self, broker: Broker, disk: Disk) -> None:
         """Hold idle requests to a broker that has started; call it in the broker's process.
 
         Call it before other observers, so that they see each request and its answer.

@@ -11,7 +11,7 @@ import asyncio
 import contextvars
 import errno
 import socket
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from random import Random
 from typing import Any, Final
@@ -324,6 +324,7 @@ class WorldNetwork:
 
     Attributes:
         slowest_s: the longest latency now, in seconds.
+        attempts: how often each host has tried to connect.
     """
 
     def __init__(self, loop: VirtualLoop, rng: Random) -> None:
@@ -335,6 +336,7 @@ class WorldNetwork:
         self._held: list[WorldTransport] = []  # one entry for each arrival that a cut holds
         self._healed: asyncio.Event = asyncio.Event()
         self.slowest_s = _LATENCY_S[1]
+        self.attempts: Counter[str] = Counter()
         self._next_port = _FIRST_FREE_PORT
 
     def context_of(self, process: WorldProcess | None) -> contextvars.Context:
@@ -389,6 +391,7 @@ class WorldNetwork:
         """
         process = current_process.get()
         own = TEST_HOST if process is None else process.name
+        self.attempts[own] += 1
         target = own if host in _LOCAL_HOSTS else host
         await asyncio.sleep(self.latency_s())
         await self.wait_for_path(own, target)
@@ -405,7 +408,12 @@ class WorldNetwork:
         self._transports[near] = self._transports[far] = None
         protocol = server.factory
         self.loop.call_soon(lambda: far.attach(protocol()), context=self.context_of(server.process))
-        await asyncio.sleep(self.latency_s())
+        try:
+            await asyncio.sleep(self.latency_s())
+        except asyncio.CancelledError:  # the system closes the socket of a caller that gave up
+            near.reset_other()
+            near.vanish()
+            raise
         own_protocol = factory()
         near.attach(own_protocol)
         return near, own_protocol

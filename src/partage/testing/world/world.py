@@ -13,7 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from partage.broker.broker import Broker
-from partage.log.memory_disk import MemoryDisk
+from partage.log.disk import Disk
 from partage.model.topic_partition import TopicPartition
 from partage.testing.settings import Settings
 from partage.testing.world.brokers import WorldBrokers, is_fault_of_surroundings
@@ -56,6 +56,7 @@ class PartageWorld(FaultInjection):
         settings: broker settings by Kafka's names.
         brokers: the number of brokers. Several brokers are a cluster that shares its groups and
             transactions in a simulated ZooKeeper.
+        loses_power: the disk of a killed broker loses any part of what was not synced.
 
     Attributes:
         seed: the seed.
@@ -72,6 +73,7 @@ class PartageWorld(FaultInjection):
         settings: Settings | None = None,
         *,
         brokers: int = 1,
+        loses_power: bool = False,
     ) -> None:
         if brokers < 1:
             raise ValueError(f"brokers must be at least 1, not {brokers}")
@@ -96,8 +98,13 @@ class PartageWorld(FaultInjection):
             rng = Random(seeds.getrandbits(64))
             self._zookeeper = WorldZooKeeper(self._loop, self._network, self._story, rng)
         self._brokers = WorldBrokers(
-            brokers, settings or {}, self._zookeeper, self._on_broker_started
+            brokers,
+            settings or {},
+            self._zookeeper,
+            self._on_broker_started,
+            Random(f"power {seed}") if loses_power else None,
         )
+        self._loses_power = loses_power
         self._ended: list[WorldProcess] = []
         self._idle_polls = IdlePolls(self._loop, self._network)
         self._rules = RuleChecker(self._brokers, self.break_rule, self._loop.time)
@@ -119,6 +126,7 @@ class PartageWorld(FaultInjection):
             self.directory / subdirectory,
             self._given_settings,
             brokers=len(self.brokers),
+            loses_power=self._loses_power,
         )
         world.omitted = omitted
         return world
@@ -249,7 +257,7 @@ class PartageWorld(FaultInjection):
     def _all_brokers_have_started(self) -> bool:
         return self._brokers.has_started
 
-    def _on_broker_started(self, broker: Broker, disk: MemoryDisk) -> None:
+    def _on_broker_started(self, broker: Broker, disk: Disk) -> None:
         self._idle_polls.observe(broker, disk)
         self._rules.observe(broker)
         if self.recorder is not None:
@@ -384,6 +392,10 @@ class PartageWorld(FaultInjection):
     def connection_count(self, name: str) -> int:
         """Return the number of open connections of a process, clients and servers together."""
         return self._network.connection_count(name)
+
+    def connection_attempts(self, name: str) -> int:
+        """Return how often a process has tried to connect."""
+        return self._network.attempts[name]
 
     # Conditions and invariants
 

@@ -149,6 +149,15 @@ class TestFetching:
         answer(positions, one, part(0, 5, size=90), part(0, 5, size=90))
         assert [f.bytes_max for f in positions.fetches(EVERYWHERE, 0)] == [20]
 
+    def test_brokers_take_turns_when_one_fetch_takes_the_whole_buffer(self):
+        positions = made(A, C, buffer_bytes=100)
+        turns = []
+        for _ in range(4):
+            (one,) = positions.fetches(EVERYWHERE, 0)
+            turns.append(one.broker_id)
+            answer(positions, one, FetchedData())
+        assert turns == [1, 2, 1, 2]
+
     def test_paused_partition_gives_up_buffer(self):
         positions = made(A, C, buffer_bytes=100)
         one, _ = (*positions.fetches({A: HERE}, 0), None)

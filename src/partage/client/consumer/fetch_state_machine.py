@@ -15,6 +15,8 @@ the last are delivered.
 - Buffered plus requested data stays below ``buffer_bytes``. Brokers may exceed it, because they
   send at least one batch of any size (KIP-74). Paused partitions give up their buffers first.
 - Partitions that were served longest ago come first, in requests and in deliveries.
+- Brokers that were asked longest ago get the room first. Otherwise a broker without new records
+  could take all of it with each of its long polls.
 """
 
 from __future__ import annotations
@@ -104,6 +106,8 @@ class FetchStateMachine:
         self._buffer_bytes = buffer_bytes
         self._states: dict[TopicPartition, TopicPartitionState] = {}  # least recently served first
         self._in_flight_bytes: dict[int, int] = {}  # requested bytes, by broker
+        self._last_fetches: dict[int, int] = {}  # serials of the last fetches, by broker
+        self._fetch_serial = 0
         self._outdated: set[TopicPartition] = set()  # a preferred replica is not in the metadata
 
     # Assigned partitions.
@@ -257,11 +261,14 @@ class FetchStateMachine:
                 wanted = PartitionFetch(state.permit, state.fetch_offset, placement, broker_id)
                 by_broker.setdefault(broker_id, []).append(wanted)
         fetches = []
-        for broker_id, group in by_broker.items():
+        for broker_id in sorted(by_broker, key=lambda broker: self._last_fetches.get(broker, 0)):
+            group = by_broker[broker_id]
             room = 0 if broker_id in satisfied else self._available_bytes(len(group))
             if room > 0:
                 fetches.append(PlannedFetch(broker_id, tuple(group), room))
                 self._in_flight_bytes[broker_id] = room
+                self._fetch_serial += 1
+                self._last_fetches[broker_id] = self._fetch_serial
                 for one in group:
                     self._states[one.permit.partition].is_in_flight = True
         return fetches

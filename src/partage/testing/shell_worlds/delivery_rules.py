@@ -98,6 +98,8 @@ class DeliveryRules:
         self.read: dict[str, dict[TopicPartition, set[int]]] = defaultdict(lambda: defaultdict(set))
         self.read_count = 0
         self._runs: dict[str, ReaderRun] = {}
+        #: Partitions without a last commit, because they were lost when their owner left.
+        self._uncommitted: set[tuple[str, TopicPartition]] = set()
 
     # Writers
 
@@ -130,12 +132,14 @@ class DeliveryRules:
         for partition in partitions:
             if partition in run.owned:
                 self._report("callbacks", f"{run.name} gets {partition}, which it owns already")
+            self._uncommitted.discard((run.group, partition))
             run.owned[partition] = OwnedPlace(self._now_s(), self._now_s())
 
     def on_given_up(self, run: ReaderRun, call: str, partitions: Iterable[TopicPartition]) -> None:
         """Check the partitions of a callback, and note that the process does not own them."""
         if call == "lost" and run.is_leaving:
             run.has_lost = True
+            self._uncommitted.update((run.group, partition) for partition in partitions)
         elif call == "lost" and not self.may_lose:
             self._report("callbacks", f"{run.name} lost {sorted(partitions)} without a fault")
         for partition in partitions:
@@ -257,7 +261,8 @@ class DeliveryRules:
         for group, topics in subscriptions.items():
             for partition, stored in self.written.items():
                 committed = self._commits.committed.get((group, partition), 0)
-                if partition.topic in topics and committed <= max(stored):
+                is_exempt = partition.topic not in topics or (group, partition) in self._uncommitted
+                if not is_exempt and committed <= max(stored):
                     self._report(
                         "commit", f"{group} has committed {committed} of {partition} at the end"
                     )

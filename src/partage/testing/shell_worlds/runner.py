@@ -24,7 +24,7 @@ from partage.model.topic_partition import TopicPartition
 from partage.testing.shell_worlds.delivery_rules import DeliveryRules
 from partage.testing.shell_worlds.reader import CLOSE_S, Reader
 from partage.testing.shell_worlds.scenario import ShellScenario
-from partage.testing.shell_worlds.stable_groups import StableGroups
+from partage.testing.shell_worlds.stable_groups import PORT, StableGroups
 from partage.testing.shell_worlds.wire_watch import WireWatch
 from partage.testing.shell_worlds.writer import Writer
 from partage.testing.world.errors import InvariantError, WaitTimeoutError
@@ -76,6 +76,7 @@ def run_shell_world(scenario: ShellScenario) -> ShellResult:
             scenario.seed,
             Path(directory),
             scenario.settings,
+            brokers=scenario.brokers,
             loses_power=scenario.loses_power,
         )
         run = _ShellWorld(world, scenario)
@@ -146,7 +147,9 @@ class _ShellWorld:
     def _on_fetch(self, process: str, bytes_max: int) -> None:
         """Check that buffered and requested data fit the buffer of a consumer."""
         plan = self._scenario.readers[process]
-        if not self._is_stable or plan.iterates:  # an iterator holds data besides the buffer
+        # An iterator holds data besides the buffer. A response of another broker may be larger than
+        # requested, and arrive after this request was sent.
+        if not self._is_stable or plan.iterates or self._scenario.brokers > 1:
             return
         buffered = sum(
             part.size
@@ -212,10 +215,11 @@ class _ShellWorld:
         within_s = scenario.faults_within_s
         for after_s in sorted(rng.uniform(0, within_s) for _ in range(scenario.broker_kills)):
             await asyncio.sleep(max(0, begin_s + after_s - world.elapsed_s))
-            world.kill(world.broker)
+            broker = rng.choice(world.brokers)
+            world.kill(broker)
             await asyncio.sleep(rng.choice((0.05, 0.5, 3)))
-            if not world.is_running(world.broker):
-                world.restart(world.broker)
+            if not world.is_running(broker):
+                world.restart(broker)
         await asyncio.sleep(max(0, begin_s + within_s - world.elapsed_s))
 
     async def _restart_readers(self) -> None:
@@ -249,18 +253,18 @@ class _ShellWorld:
 
     def _start_writers(self) -> None:
         world, scenario = self._world, self._scenario
-        host, _, port = world.bootstrap_servers.partition(":")
         places = [
             TopicPartition(topic, number)
             for topic, count in scenario.partitions.items()
             for number in range(count)
         ]
+        leaders = {place: Address(world.leader(*place), PORT) for place in places}
         for number in range(scenario.writers):
             own = places[number :: scenario.writers]
             if not own:
                 continue
             writer = Writer(
-                Address(host, int(port)),
+                leaders,
                 self.rules,
                 own,
                 _FIRST_PRODUCER_ID + number,
@@ -283,7 +287,7 @@ class _ShellWorld:
             writer.is_stopped = True
         for reader in self._readers.values():
             reader.is_calm = True
-        is_quick = not scenario.faults and not scenario.restarts
+        is_quick = not (scenario.faults or scenario.restarts or scenario.brokers > 1)
         await self._wait_for_delivery(_RECONNECTED_S if is_quick else _DELIVERY_S)
 
     async def _wait_for_delivery(self, timeout_s: float) -> None:
@@ -320,7 +324,8 @@ class _ShellWorld:
         for reader in self._readers.values():
             reader.may_fail = True
         await groups.restart_member()
-        await groups.restart_broker()
+        if self._scenario.brokers == 1:
+            await groups.restart_broker()
         for number, writer in enumerate(self._writers):
             writer.is_stopped, writer.limit = False, 2 * writer.limit
             world.restart(f"writer-{number + 1}")

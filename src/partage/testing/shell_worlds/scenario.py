@@ -65,6 +65,7 @@ class ShellScenario(msgspec.Struct, frozen=True, kw_only=True):
         faults_within_s: The time in which they begin.
         broker_kills: How often the broker is killed and started again, besides the faults.
         restarts: How often a reader closes its consumer and starts again.
+        brokers: The number of brokers; several share a ZooKeeper.
         loses_power: The disk of a killed broker loses what was not synced.
         short_pauses: How often a reader is paused for almost the time of its session.
     """
@@ -82,6 +83,7 @@ class ShellScenario(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int
     short_pauses: int
     loses_power: bool
+    brokers: int
 
     @property
     def has_faults(self) -> bool:
@@ -135,6 +137,7 @@ def draw_scenario(seed: int, changes: Mapping[str, Any] | None = None) -> ShellS
         restarts=rng.choice((0, 2, 5)),
         short_pauses=rng.choice((0, 2, 4)) if faults else 0,
         loses_power=rng.random() < 0.5,
+        brokers=rng.choice((1, 1, 1, 1, 1, 1, 1, 3)),
     )
     return msgspec.structs.replace(scenario, **(changes or {}))
 

@@ -55,7 +55,7 @@ _REBALANCE_S: Final = 1.5
 _STEPS: Final = 2
 #: The most JoinGroups of a member for the leave or the join of another one.
 _JOINS_MAX: Final = 2
-_PORT: Final = 9092
+PORT: Final = 9092
 
 
 class StableGroups:
@@ -175,7 +175,7 @@ class StableGroups:
         plans = self._plans(group)
         coordinator = self._world.coordinator(group)
         assert coordinator is not None, "the group has a coordinator"
-        connection = await Connection.open(Address(coordinator, _PORT), ClientOptions())
+        connection = await Connection.open(Address(coordinator, PORT), ClientOptions())
         try:
             listed = await connection.send(LIST_GROUPS, ListGroupsRequest())
             entry = next((each for each in listed.groups if each.group_id == group), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from random import Random
 from typing import Final
 
@@ -25,7 +26,7 @@ class Writer:
     """Writes batches to partitions in turn. Its state survives kills, as on a disk.
 
     Args:
-        address: The broker.
+        leaders: The addresses of the partitions' brokers.
         rules: Told about acknowledged records.
         partitions: The partitions that only this writer writes.
         producer_id: Its producer id.
@@ -36,7 +37,7 @@ class Writer:
 
     def __init__(
         self,
-        address: Address,
+        leaders: Mapping[TopicPartition, Address],
         rules: DeliveryRules,
         partitions: list[TopicPartition],
         producer_id: int,
@@ -44,7 +45,7 @@ class Writer:
         records_max: int,
         every_s: float,
     ) -> None:
-        self._address = address
+        self._leaders = leaders
         self._rules = rules
         self._partitions = partitions
         self._producer_id = producer_id
@@ -62,13 +63,16 @@ class Writer:
         """Write until ``is_stopped`` is True and no batch is in flight."""
         options = ClientOptions(client_id="writer", request_timeout_ms=_TIMEOUT_MS)
         while not self.is_stopped or self._values:
+            address = self._leaders[self._partition]
             try:
-                connection = await Connection.open(self._address, options)
+                connection = await Connection.open(address, options)
             except ClientError:
                 await asyncio.sleep(_RETRY_S)
                 continue
             try:
                 while not self.is_stopped or self._values:
+                    if self._leaders[self._partition] != address:
+                        break
                     if self._values or sum(self._sequences.values()) < self.limit:
                         await self._write(connection)
                     await asyncio.sleep(self._every_s)
@@ -77,8 +81,12 @@ class Writer:
             finally:
                 connection.close()
 
+    @property
+    def _partition(self) -> TopicPartition:
+        return self._partitions[self._turn % len(self._partitions)]
+
     async def _write(self, connection: Connection) -> None:
-        partition = self._partitions[self._turn % len(self._partitions)]
+        partition = self._partition
         first = self._sequences.get(partition, 0)
         if not self._values:
             count = self._rng.randint(1, self._records_max)

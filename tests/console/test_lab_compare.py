@@ -157,13 +157,23 @@ def test_missing_package_is_named_before_anything_runs(
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize(
+    ("parameters", "needed"),
+    [
+        (("members=10000", "metadata_kb=100"), "8.6 GB"),
+        (("members=10000", "metadata_kb=90"), "7.8 GB"),
+        (("members=2000", "topics=4000"), "5.8 GB"),
+    ],
+)
 def test_cells_beyond_the_memory_are_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, parameters: tuple[str, ...], needed: str
 ) -> None:
     monkeypatch.setattr(compare, "available_memory_bytes", lambda: 2_000_000_000)
-    arguments = ["--grid", "members=10000", "--grid", "metadata_kb=100", "--output", str(tmp_path)]
+    arguments = ["--design", "multi-assignor", "--output", str(tmp_path)]
+    arguments += [word for each in parameters for word in ("--grid", each)]
     ran = CliRunner().invoke(app, ["lab", "compare", *arguments])
-    assert "needs about 7.6 GB, but 2.0 GB of memory are available" in ran.stderr
+    assert ran.exit_code == 2
+    assert f"needs about {needed}, but 2.0 GB of memory are available" in ran.stderr
     assert not list(tmp_path.iterdir())
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from contextlib import ExitStack
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
@@ -26,6 +29,13 @@ from partage.proposals.comparison.plots import METRICS, collect_plot, draw_figur
 from partage.proposals.comparison.report import Comparison
 from partage.proposals.comparison.result_table import COLUMNS, results_table
 
+#: Runs the cell of stdin, and prints the most memory that the process had, in bytes.
+MEASURE = """
+import resource, sys, msgspec
+from partage.proposals.comparison.cell import Workload, run_cell
+run_cell(msgspec.json.decode(sys.stdin.buffer.read(), type=Workload))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
 DOCS = Path(__file__).parent.parent.parent / "docs"
 BYTES, STABLE, ROUND_TRIPS = (
     next(each for each in METRICS if each.name == name)
@@ -188,10 +198,28 @@ class TestLimits:
             check_memory([self.CELL] * 5, 4, 3 * size - 1)
         check_memory([self.CELL] * 5, 3, 3 * size)
 
-    def test_estimate_covers_the_measured_memory(self) -> None:
-        """Measured: 293 MB with 50 members and 1 MB of metadata each."""
-        cell = Workload(design="two-phase-cooperative", members=50, metadata_kb=1_000)
-        assert 293e6 < estimate_memory_bytes(cell) < 2 * 293e6
+    @pytest.mark.slow
+    @pytest.mark.parametrize(
+        "cell",
+        [
+            Workload(design="two-phase-cooperative", members=60, metadata_kb=500),
+            Workload(design="two-phase-eager", members=60, metadata_kb=500),
+            Workload(design="multi-assignor-compressed-group", members=60, metadata_kb=500),
+            Workload(
+                design="multi-assignor",
+                members=60,
+                topics=3_000,
+                partitions=6_000,
+                phases=("join",),
+            ),
+        ],
+        ids=lambda cell: f"{cell.design}, {cell.topics} topics",
+    )
+    def test_estimate_covers_the_memory_of_a_process(self, cell: Workload) -> None:
+        encoded = msgspec.json.encode(cell)
+        ran = subprocess.run([sys.executable, "-c", MEASURE], input=encoded, capture_output=True)
+        peak_bytes = int(ran.stdout)
+        assert peak_bytes < estimate_memory_bytes(cell) < 2.5 * peak_bytes
 
     def test_duration_is_at_least_that_of_the_longest_cell(self) -> None:
         one = estimate_duration_s([self.CELL], 8)

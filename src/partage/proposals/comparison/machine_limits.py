@@ -15,11 +15,14 @@ from partage.proposals.comparison.cell import Workload
 _CPU_S_PER_MEMBER: Final = 0.024
 _CPU_S_PER_SQUARED_MEMBER: Final = 1e-6
 _CPU_S_PER_PARTITION: Final = 4e-4
+_CPU_S_PER_SUBSCRIPTION: Final = 2.5e-5
 _PROCESS_BYTES: Final = 60_000_000
 _MEMBER_BYTES: Final = 50_000
 _PARTITION_BYTES: Final = 4_000
+#: For each topic of each member.
+_SUBSCRIPTION_BYTES: Final = 700
 #: A simulated group holds its metadata in members, in the coordinator and in messages.
-_METADATA_COPIES: Final = 7
+_METADATA_COPIES: Final = 8
 #: The phases of the cells that were measured, with "form".
 _PHASES: Final = 10
 
@@ -32,6 +35,7 @@ def estimate_cpu_s(cell: Workload) -> float:
         _CPU_S_PER_MEMBER * members
         + _CPU_S_PER_SQUARED_MEMBER * members**2
         + _CPU_S_PER_PARTITION * cell.partition_count
+        + _CPU_S_PER_SUBSCRIPTION * _subscriptions(cell)
     )
 
 
@@ -43,8 +47,14 @@ def estimate_memory_bytes(cell: Workload) -> int:
         _PROCESS_BYTES
         + _MEMBER_BYTES * members
         + _PARTITION_BYTES * cell.partition_count
+        + _SUBSCRIPTION_BYTES * _subscriptions(cell)
         + _METADATA_COPIES * metadata_bytes
     )
+
+
+def _subscriptions(cell: Workload) -> int:
+    """Return the topics of all members together."""
+    return (cell.members + cell.joining) * (cell.subscribed_topics or cell.topics)
 
 
 def estimate_duration_s(cells: Sequence[Workload], jobs: int) -> float:
@@ -71,9 +81,10 @@ def check_memory(cells: Sequence[Workload], jobs: int, available_bytes: int) -> 
     cell, available = largest[0], f"{available_bytes / 1e9:,.1f} GB of memory are available"
     if sizes[0] > available_bytes:
         raise ValueError(
-            f"a cell with {cell.members:,} members, {cell.partition_count:,} partitions and "
-            f"{cell.metadata_kb:g} KB of metadata needs about {sizes[0] / 1e9:,.1f} GB, but "
-            f"{available}: use fewer members or partitions, or less metadata"
+            f"a cell with {cell.members:,} members, {cell.partition_count:,} partitions in "
+            f"{cell.topics:,} topics and {cell.metadata_kb:g} KB of metadata needs about "
+            f"{sizes[0] / 1e9:,.1f} GB, but {available}: use fewer members, partitions or topics, "
+            "or less metadata"
         )
     fitting = max(n for n in range(1, len(sizes)) if sum(sizes[:n]) <= available_bytes)
     raise ValueError(

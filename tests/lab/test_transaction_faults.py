@@ -5,9 +5,12 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import pytest
+
 from partage.lab import history
 from partage.lab.brokers.shell import MARKER_PAUSE
 from partage.lab.faults.transactions import (
+    CRASH_POINTS,
     offset_is_committed_beside_transactions,
     offset_is_deleted_beside_transactions,
     offsets_of_transactions_are_read,
@@ -16,6 +19,7 @@ from partage.lab.names import LOOP_GROUP, TRANSACTIONAL_GROUP
 from partage.lab.runner import draw_scenario, run_scenario
 from partage.lab.world import World
 from partage.model.errors import ErrorCode
+from partage.wire.apis.init_producer_id import InitProducerIdRequest
 from partage.wire.apis.offset_commit import OffsetCommitRequest
 from partage.wire.apis.offset_delete import OffsetDeleteRequest
 from partage.wire.apis.write_txn_markers import WriteTxnMarkersResponse
@@ -65,6 +69,43 @@ def test_markers_of_deposed_coordinators_are_refused() -> None:
             assert verdict.faults[MARKER_PAUSE] > 0
             return
     raise AssertionError("no world refused a marker")
+
+
+@pytest.mark.parametrize(
+    "kind", [each.kind for each in CRASH_POINTS if "epoch" in each.kind or "awaited" in each.kind]
+)
+def test_broker_dies_at_step_of_init_producer_id(kind: str) -> None:
+    """The producer got no epoch, and repeats its request."""
+    changes = {
+        "brokers": 1,
+        "members": 1,
+        "transactional_producers": 2,
+        "transactional_members": 0,
+        "transaction_every_ms": 1,
+        "transaction_kinds": f"transactional_producer_is_replaced,{kind}",
+    }
+    for seed in range(30, 40):
+        world, verdict = run_scenario(draw_scenario(seed, changes=changes))
+        assert verdict.rule is None, verdict.description
+        if verdict.faults.get(kind):
+            cause = kind.replace("_", " ")
+            assert initializations_before_death(world, cause)
+            return
+    raise AssertionError("no world reached the crash point")
+
+
+def initializations_before_death(world: World, cause: str) -> int:
+    """Return the number of InitProducerId requests without an epoch when a broker died."""
+    without_epoch = set[int]()
+    for each in world.history.entries:
+        match each:
+            case history.RequestReceived(message=InitProducerIdRequest()):
+                without_epoch.add(each.serial)
+            case history.ResponseSent(message=message) if not getattr(message, "error_code", 0):
+                without_epoch.discard(each.request.serial)
+            case history.BrokerDied() if each.cause == cause:
+                return len(without_epoch)
+    raise AssertionError("no broker died")
 
 
 def marker_results(world: World) -> set[int]:

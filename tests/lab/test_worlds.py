@@ -153,7 +153,7 @@ def test_past_seeds_break_no_rule(seed: int) -> None:
 def test_transaction_worlds_break_no_rule(protocol: str) -> None:
     faults: Counter[str] = Counter()
     ended = 0
-    for seed in range(700, 706):
+    for seed in range(700, 708):
         changes = {"brokers": 1, "transactional_producers": 2, "transaction_protocol": protocol}
         world, verdict = run_scenario(draw_scenario(seed, changes=changes))
         assert_no_violation(verdict)

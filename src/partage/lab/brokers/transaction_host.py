@@ -7,7 +7,7 @@ has one shard, on its disk. Brokers that share a ZooKeeper have several shards t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from partage.lab import history
 from partage.lab.brokers.marker_writer import SimMarkerWriter
@@ -18,7 +18,7 @@ from partage.model.topic_partition import TopicPartition
 from partage.runtime.timer_scheduler import TimerScheduler
 from partage.runtime.transaction_driver import TransactionDriver
 from partage.store.transaction_log import encode_transactions, replay_transactions
-from partage.transactions.events import MarkersWritten, TransactionEvent
+from partage.transactions.events import InitProducer, MarkersWritten, TransactionEvent
 from partage.transactions.invariants import check_change, check_shard
 from partage.transactions.outcome import MarkersToWrite
 from partage.transactions.records import TransactionLogRecord, TransactionRecord
@@ -39,6 +39,12 @@ class SimReplyTicket:
         self.done = done
 
 
+class AwaitedAbort(NamedTuple):
+    """A stored step of an abort that an InitProducerId request waits for."""
+
+    state: TransactionState
+
+
 class SimTransactionHost:
     """The host of a shard of the transaction coordinator in one broker process."""
 
@@ -55,6 +61,8 @@ class SimTransactionHost:
         self._is_sending_replies = False
         self._alarm = TimerScheduler(self)
         self._known: dict[str, TransactionRecord] = {}  # the last record of each id
+        # ids and epochs of the producers whose transactions InitProducerId requests wait for
+        self._awaited = set[tuple[int, int]]()
 
     # Loading
 
@@ -137,7 +145,15 @@ class SimTransactionHost:
         """Pass an event to the state machine."""
         if not self.is_closed:
             self.driver.handle(event)
+            if isinstance(event, InitProducer):
+                self._await_abort(event.transactional_id)
             self.flush()
+
+    def _await_abort(self, transactional_id: str) -> None:
+        shard = self.driver.shard
+        transaction = None if shard is None else shard.transactions.get(transactional_id)
+        if transaction is not None and transaction.record.state is TransactionState.PREPARE_ABORT:
+            self._awaited.add((transaction.record.producer_id, transaction.record.epoch))
 
     def flush(self) -> None:
         """Send durable replies and markers, schedule the append of new records and the next timer.
@@ -184,7 +200,8 @@ class SimTransactionHost:
         self, records: list[TransactionLogRecord], mark: int, event_ends: list[int]
     ) -> None:
         self._check_changes(records)
-        if self._broker.hit_crash_point(records, is_stored=False):
+        steps = [*records, *self._awaited_aborts(records)]
+        if self._broker.hit_crash_point(steps, is_stored=False):
             return
         completions = self._record_completions(records)
         incarnation = self._incarnation
@@ -200,7 +217,7 @@ class SimTransactionHost:
                     history.CompletionDurable(at_ms=self._world.now_ms, serial=serial)
                 )
             self._record_decisions(records)
-            if not self._broker.hit_crash_point(records, is_stored=True):
+            if not self._broker.hit_crash_point(steps, is_stored=True):
                 self.driver.on_durable(mark)
                 self.flush()
 
@@ -209,6 +226,14 @@ class SimTransactionHost:
             batches, lambda error: self._broker.when_awake(lambda: done(error))
         ):
             self.reload()
+
+    def _awaited_aborts(self, records: list[TransactionLogRecord]) -> list[AwaitedAbort]:
+        return [
+            AwaitedAbort(record.state)
+            for record in records
+            if isinstance(record, TransactionRecord)
+            and (record.producer_id, record.epoch) in self._awaited
+        ]
 
     def _record_decisions(self, records: list[TransactionLogRecord]) -> None:
         for record in records:

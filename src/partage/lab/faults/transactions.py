@@ -9,6 +9,7 @@ from typing import Any, Final
 from partage.coordinator.records import TransactionalOffsetRecord
 from partage.lab.brokers.peer_requests import peer_name
 from partage.lab.brokers.shell import MARKER_PAUSE
+from partage.lab.brokers.transaction_host import AwaitedAbort
 from partage.lab.clients.late_request import send_late_request
 from partage.lab.clients.plain_writer import PlainWriter
 from partage.lab.clients.rogue_client import RogueClient
@@ -205,6 +206,10 @@ def _is_state(state: TransactionState) -> Callable[[Any], bool]:
     return lambda record: isinstance(record, TransactionRecord) and record.state is state
 
 
+def _is_awaited(state: TransactionState) -> Callable[[Any], bool]:
+    return lambda step: isinstance(step, AwaitedAbort) and step.state is state
+
+
 def _is_markers(order: Any) -> bool:
     return isinstance(order, MarkersToWrite)
 
@@ -221,6 +226,9 @@ _STEPS: Final[tuple[tuple[str, Callable[[Any], bool]], ...]] = (
     ("a_completed_abort_is_stored", _is_state(TransactionState.COMPLETE_ABORT)),
     ("a_marker_is_stored", _is_markers),
     ("a_pending_offset_is_stored", _is_pending_offset),
+    ("a_producer_epoch_is_stored", _is_state(TransactionState.EMPTY)),
+    ("an_awaited_abort_is_stored", _is_awaited(TransactionState.PREPARE_ABORT)),
+    ("a_completed_awaited_abort_is_stored", _is_awaited(TransactionState.COMPLETE_ABORT)),
 )
 CRASH_POINTS: Final = tuple(
     CrashPoint(f"dies_{when}_{step}", is_after, matches)

@@ -408,6 +408,12 @@ def producer_is_fenced_without_successor(built: TransactionHistory) -> None:
     built.end(code=90)
 
 
+def producer_cannot_repeat_its_recovery(built: TransactionHistory) -> None:
+    built.init(epoch=0)
+    built.init(code=51, asked_epoch=0)
+    built.init(code=90, asked_epoch=0)
+
+
 def commit_marker_has_no_request(built: TransactionHistory) -> None:
     built.end(commit=False)
     built.mark(0, commit=True)
@@ -588,6 +594,7 @@ BROKEN: dict[Callable[[TransactionHistory], None], str] = {
     zombie_commits_offsets: "producer-fence",
     late_record_begins_transaction: "producer-fence",
     producer_is_fenced_without_successor: "producer-fence",
+    producer_cannot_repeat_its_recovery: "producer-fence",
     commit_marker_has_no_request: "decision",
     marker_precedes_its_decision: "decision",
     marker_ends_records_after_its_decision: "decision",
@@ -649,6 +656,13 @@ def test_rejected_completion_of_a_former_coordinator_breaks_no_rule() -> None:
     built.complete()
     built.write(2, SECOND, epoch=1)
     built.complete(2, durable=False)
+
+
+def test_producer_with_a_successor_cannot_recover() -> None:
+    built = TransactionHistory()
+    built.init(epoch=0)
+    built.init(epoch=1)
+    built.init(code=90, asked_epoch=0)
 
 
 def test_expired_transactional_id_is_given_to_an_old_producer() -> None:

@@ -124,6 +124,14 @@ _COORDINATOR_MUTANTS = (
         "            state=TransactionState.PREPARE_ABORT,",
     ),
     _mutant(
+        "an epoch is returned before it is durable",
+        f"{_R}.shard_driver",
+        "        if self._durable == self._applied:\n            self.ready += outcome.replies\n",
+        "        started_ms = [getattr(each, 'started_ms', 0) for each in outcome.records]\n"
+        "        if self._durable == self._applied or started_ms == [-1]:\n"
+        "            self.ready += outcome.replies\n",
+    ),
+    _mutant(
         "InitProducerId keeps the epoch",
         f"{_T}.init",
         "_store(context, event, record, record.producer_id, record.epoch + 1, last_epoch)",

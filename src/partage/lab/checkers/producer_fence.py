@@ -9,7 +9,8 @@
   any are accepted, for a new producer id.
 - No client gets the last epoch of a producer id, with which only the coordinator can fence it.
 - A producer is fenced only if another InitProducerId or EndTxn v5 was received since it got its
-  epoch, or if its transaction may have timed out.
+  epoch, or if its transaction may have timed out. A repetition of its InitProducerId is no other
+  one, also if the coordinator has moved or died meanwhile.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ class ProducerFenceChecker:
         self._given: dict[_Identity, tuple[RequestReceived, int]] = {}
         self._timeouts: dict[str, int] = {}
         self._reinitialized: dict[str, int] = {}  # number of the last InitProducerId request
+        # the same for each identity in such a request
+        self._reinitialized_as: dict[str, dict[_Identity, int]] = {}
         self._ended: set[tuple[int, int]] = set()  # with an EndTxn v5
         self._newest_sent: dict[int, int] = {}  # epoch in a request, by producer id
         # the newest identity of a transactional id, and the one in the request that got it
@@ -89,6 +92,8 @@ class ProducerFenceChecker:
                 if name in self._newest:
                     self._newest_at[entry.serial] = self._newest[name]
                 self._reinitialized[name] = entry.serial
+                identity = message.producer_id, message.producer_epoch
+                self._reinitialized_as.setdefault(name, {})[identity] = entry.serial
                 self._timeouts[name] = message.transaction_timeout_ms
             case EndTxnRequest() as message if entry.version >= _NEW_EPOCH_VERSION:
                 self._ended.add((message.producer_id, message.producer_epoch))
@@ -123,6 +128,8 @@ class ProducerFenceChecker:
                     )
         if isinstance(entry.request.message, _TRANSACTIONAL):
             self._judge_error(entry)
+        elif isinstance(entry.request.message, InitProducerIdRequest):
+            self._judge_refused_recovery(entry)
 
     def _give(
         self, given: InitProducerIdResponse | EndTxnResponse, entry: ResponseSent, name: str
@@ -141,6 +148,22 @@ class ProducerFenceChecker:
         if asked.producer_id >= 0 and newest is not None and identity not in newest:
             raise RuleViolationError(
                 "producer-fence", f"{identity} was accepted in {asked}, but {newest[0]} is newer"
+            )
+
+    def _judge_refused_recovery(self, entry: ResponseSent) -> None:
+        asked: Any = entry.request.message
+        name, identity = asked.transactional_id, (asked.producer_id, asked.producer_epoch)
+        if not _error_codes(entry.message) & _FENCED or identity not in self._given:
+            return
+        request, timeout_ms = self._given[identity]
+        others = self._reinitialized_as[name].items()
+        is_explained = (
+            any(serial > request.serial for other, serial in others if other != identity)
+            or entry.at_ms - request.at_ms >= timeout_ms
+        )
+        if not is_explained:
+            raise RuleViolationError(
+                "producer-fence", f"{name} cannot recover with its current epoch {identity}"
             )
 
     def _judge_error(self, entry: ResponseSent) -> None:

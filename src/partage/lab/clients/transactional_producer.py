@@ -82,6 +82,7 @@ _LOOKUP_LANE: Final = 20  # the first one; each connection has a separate one
 #: The first version of InitProducerId with the id and epoch of a producer that recovers (KIP-360).
 _RECOVERY_VERSION: Final = 3
 _FORGOTTEN_SHARE: Final = 0.03
+_RECOVERY_SHARE: Final = 0.06
 _OTHER_OFFSETS_SHARE: Final = 0.3
 _RETRY_AFTER_MS: Final = 50
 _ATTEMPTS: Final = 40
@@ -287,6 +288,8 @@ class TransactionalProducer(ClientProcess):
             await self._commit_offsets(consumed, tag)
         if self.rng.random() < 0.2:
             await self.sleep(self.rng.choice((100, 1_000, 4_000)))
+        if self.rng.random() < _RECOVERY_SHARE:
+            raise AbortableError  # as after a delivery that failed
         self._append_ending(tag, tuple(values), consumed, is_commit=is_commit)
         await self._end(is_commit=is_commit)
         self.world.append_history(

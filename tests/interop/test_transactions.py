@@ -463,6 +463,23 @@ def test_tool_lists_and_describes_transactions(broker: BrokerProcess, topic: str
     assert "None" in producers.splitlines()[1]
 
 
+def test_tool_terminates_transaction_and_fences_its_producer(
+    broker: BrokerProcess, topic: str
+) -> None:
+    """`kafka-transactions forceTerminateTransaction` aborts an open transaction by its id."""
+    name = fresh_name("terminated")
+    producer: Any = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name})
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    producer.produce(topic, "terminated", partition=0)
+    producer.flush(PATIENCE_S)
+    tool("transactions", broker.bootstrap, "forceTerminateTransaction", "--transactionalId", name)
+    with pytest.raises(KafkaException) as caught:
+        producer.commit_transaction(PATIENCE_S)
+    assert caught.value.args[0].code() == KafkaError._FENCED
+    assert read(broker, topic) == []
+
+
 def test_transaction_times_out(broker: BrokerProcess, topic: str) -> None:
     """The coordinator aborts, and fences the producer. Kafka's check is every 10 s."""
     producer: Any = Producer(

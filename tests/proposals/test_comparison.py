@@ -56,7 +56,7 @@ class TestGrid:
             ({"members": (5_000,), "metadata_kb": (1_000.0,)}, "bytes of metadata"),
             ({"session_timeout_ms": (100,)}, "^session_timeout_ms=100 is not between 6000 and 18"),
             ({"session_timeout_ms": (5_000,)}, "not between 6000 and 1800000"),
-            ({"heartbeat_interval_ms": (45_000,)}, "below session_timeout_ms=45000"),
+            ({"heartbeat_interval_ms": (22_501,)}, "at most half of session_timeout_ms=45000"),
             ({"metadata_refresh_ms": (10,)}, "below 1000"),
             ({"kills": (9,)}, "kills=9 is too large for this cell; the limit is 8"),
             ({"slow_ms": (20_000,)}, "the limit is 11250, a quarter of session_timeout"),

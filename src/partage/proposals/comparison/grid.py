@@ -139,10 +139,10 @@ def validate_cell(cell: Workload) -> None:
             f"session_timeout_ms={cell.session_timeout_ms} is not between {least_ms} and {most_ms},"
             " the limits of the coordinators"
         )
-    if not 0 < cell.heartbeat_interval_ms < cell.session_timeout_ms:
+    if not 0 < cell.heartbeat_interval_ms <= cell.session_timeout_ms // 2:
         raise ValueError(
-            f"heartbeat_interval_ms={cell.heartbeat_interval_ms} must be above 0 and below "
-            f"session_timeout_ms={cell.session_timeout_ms}"
+            f"heartbeat_interval_ms={cell.heartbeat_interval_ms} must be above 0 and at most half "
+            f"of session_timeout_ms={cell.session_timeout_ms}"
         )
     if cell.metadata_refresh_ms < 1_000:
         raise ValueError(f"metadata_refresh_ms={cell.metadata_refresh_ms} is below 1000")

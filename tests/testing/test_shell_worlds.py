@@ -82,6 +82,8 @@ def test_scenario_of_a_seed_can_be_changed() -> None:
         ("auto commits are one record ahead", "commit_ahead"),
         ("a replaced timer still fires", "repeat"),
         ("connections stay open after close", "close"),
+        ("a closed connection to a broker is used again", "reconnect"),
+        ("records are acknowledged before they are synced", "failure"),
     ],
 )
 def test_planted_bug_is_found(bug: str, rule: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from random import Random
 from typing import Final
@@ -94,8 +95,9 @@ class Writer:
                 b"%s-%d:%d" % (partition.topic.encode(), partition.partition, first + number)
                 for number in range(count)
             ]
+        now_ms = int(time.time() * 1000)  # older records would be removed by the retention
         batch = encode_batch(
-            [SimpleRecord(None, value, timestamp_ms=0) for value in self._values],
+            [SimpleRecord(None, value, timestamp_ms=now_ms) for value in self._values],
             producer_id=self._producer_id,
             producer_epoch=0,
             base_sequence=first,

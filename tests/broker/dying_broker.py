@@ -19,7 +19,13 @@ class DyingBroker(BrokerProcess):
     """A broker that dies at one of the steps of `broker.dying_transaction_coordinator`."""
 
     def __init__(self, data_dir: Path, step: str) -> None:
-        super().__init__(data_dir, overrides={"transaction.state.log.num.partitions": 1})
+        super().__init__(
+            data_dir,
+            overrides={
+                "transaction.state.log.num.partitions": 1,
+                "transaction.abort.timed.out.transaction.cleanup.interval.ms": 100,
+            },
+        )
         self._step = step
         self._flag = data_dir.with_suffix(".died")
         self._restart: Future[int] | None = None

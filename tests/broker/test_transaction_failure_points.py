@@ -19,7 +19,7 @@ from partage.wire.apis.list_transactions import LIST_TRANSACTIONS, ListTransacti
 from polled_conditions import PATIENCE_S, eventually
 
 from .dying_broker import dying_broker
-from .dying_transaction_coordinator import BETWEEN_MARKERS, STEPS
+from .dying_transaction_coordinator import STEPS
 from .raw_producer import Identity, RawProducer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -41,8 +41,8 @@ CASES = [
 ]
 
 
-#: Steps of the abort that InitProducerId orders.
-ABORT_STEPS = [step for step in STEPS if "decision" in step or "completion" in step]
+#: Steps of an abort by the coordinator.
+ABORT_STEPS = [step for step in STEPS if "the id" not in step and "the first partition" not in step]
 
 
 @pytest.mark.parametrize(("step", "is_commit"), CASES)
@@ -97,7 +97,7 @@ def test_transaction_of_version_2_ends_as_decided_after_kill(
         eventually(lambda: states(servers) == {"writer": "CompleteCommit"})
 
 
-@pytest.mark.parametrize("step", [*ABORT_STEPS, BETWEEN_MARKERS])
+@pytest.mark.parametrize("step", ABORT_STEPS)
 def test_successor_fences_producer_although_coordinator_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -119,14 +119,33 @@ def test_successor_fences_producer_although_coordinator_is_killed(
         eventually(lambda: states(servers) == {"writer": "CompleteCommit"})
 
 
-def raw_producer_of(servers: str) -> RawProducer:
-    """Create the topics, and return an initialized producer."""
+@pytest.mark.parametrize("step", ABORT_STEPS)
+def test_timed_out_transaction_is_aborted_although_coordinator_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The broker dies at a step of the abort, which no request waits for."""
+    with dying_broker(tmp_path, monkeypatch, step) as broker:
+        servers = broker.bootstrap_servers
+        producer = raw_producer_of(servers, timeout_ms=3_000)
+        write(producer, b"1")
+        broker.check_restarted()
+        eventually(lambda: states(servers) == {"writer": "CompleteAbort"})
+        assert producer.produce("target", 0, b"late") is ErrorCode.INVALID_PRODUCER_EPOCH
+        assert producer.end(is_commit=True) is ErrorCode.INVALID_TXN_STATE
+        producer.init()
+        raw_transact(producer, b"2", is_commit=True)
+        assert committed_values(servers, 2) == [b"2", b"2"]
+        assert committed_offset(servers) == 2
+
+
+def raw_producer_of(servers: str, timeout_ms: int = 60_000) -> RawProducer:
+    """Create the topics, and return an initialized producer with a transaction timeout."""
     create_topic(servers, "source")
     create_topic(servers, "target", len(PARTITIONS))
     producer = RawProducer(servers, "writer")
     producer.find_coordinator(GROUP, "g")
     producer.find_coordinator(TRANSACTION, "writer")
-    producer.init()
+    producer.init(timeout_ms)
     return producer
 
 

@@ -61,7 +61,9 @@ def load_results(path: Path) -> dict[Workload, CellResult]:
         try:
             result = msgspec.json.decode(line, type=CellResult)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise ValueError(f"{path} is not a file of results: {error}") from None
+            raise ValueError(
+                f"{path} is not a file of results: {error}. Remove it, or use another directory"
+            ) from None
         results[result.workload] = result
     return results
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import as_completed
@@ -43,10 +44,20 @@ def measure_claims(jobs: int) -> Generator[tuple[int, Claim]]:
     Raises:
         concurrent.futures.process.BrokenProcessPool: A worker process was killed.
     """
-    with ProcessPool(min(jobs, len(CLAIMS)), gc.freeze) as pool:
+    with ProcessPool(min(jobs, len(CLAIMS)), _prepare_worker) as pool:
         numbers = {pool.submit(_measure, number): number for number in range(len(CLAIMS))}
         for future in as_completed(numbers):
             yield numbers[future], future.result()
+
+
+def _prepare_worker() -> None:
+    """Freeze the modules, and keep warnings off the terminal.
+
+    On a busy machine, thousands of members warn that their connections take long. The verdict says
+    whether the group became stable.
+    """
+    gc.freeze()
+    logging.getLogger("partage.proposals.sockets").setLevel(logging.ERROR)
 
 
 def _measure(number: int) -> Claim:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import Callable
 from typing import Final
 
@@ -15,6 +17,8 @@ from partage.wire.api import Api, Req, Res
 REQUEST_TIMEOUT_S: Final = 30.0
 _LIVENESS_INTERVAL_S: Final = 0.5
 _RESPONSE_BYTES_MAX: Final = 16 * 1024 * 1024
+#: SO_LINGER with a time of 0: the system drops unsent bytes and resets the connection.
+_RESET_AT_CLOSE: Final = struct.pack("ii", 1, 0)
 #: What a request raises if the broker cannot be reached or does not answer correctly.
 PEER_ERRORS: Final = (OSError, EOFError, ValueError)
 #: What a request raises if the other broker has closed the connection.
@@ -59,7 +63,7 @@ class PeerConnection:
                     self.close()
             return await self._attempt(node, api, version, message)
         except BaseException:
-            self.close()
+            self._reset()
             raise
 
     async def _attempt(
@@ -110,6 +114,18 @@ class PeerConnection:
             and self._writer is not None
             and not self._writer.is_closing()
         )
+
+    def _reset(self) -> None:
+        """Close the connection, and drop what was not sent.
+
+        After an ordinary close the system would go on to send it. A marker that arrives after its
+        repetition could end the next transaction of a producer from before KIP-890.
+        """
+        if self._writer is not None:
+            connection: socket.socket = self._writer.get_extra_info("socket")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
+            self._writer.transport.abort()
+        self._address = self._reader = self._writer = None
 
     def close(self) -> None:
         """Close the connection; the next request opens another one."""

@@ -44,7 +44,10 @@ class PeerRequests:
             if not is_done:
                 is_done = True
                 self._connections.discard(connection)
-                connection.close()
+                if response is None:
+                    connection.abort()
+                else:
+                    connection.close()
                 done(response)
 
         def opened(is_open: bool) -> None:

@@ -145,6 +145,12 @@ class ClientConnection:
             self._in_flight.clear()
             self._connection.close_from_client()
 
+    def abort(self) -> None:
+        """Close the connection. Requests that have not arrived yet are lost."""
+        self.close()
+        if self._connection is not None:
+            self._connection.reset_from_client()
+
     def drop_silently(self) -> None:
         """Stop without closing the connection, as after a machine failure."""
         self.is_open, self.is_closed = False, True

@@ -53,6 +53,11 @@ class Direction:
         """Close from the sender's side: the receiver notices after it received all bytes."""
         self._arrive_later(self._lose)
 
+    def abort(self) -> None:
+        """Drop the bytes in flight, and close."""
+        self._in_flight = []
+        self.close()
+
     def _lose(self) -> None:
         if self.is_open:
             self.is_open = False
@@ -110,6 +115,11 @@ class SimConnection:
         """Close from the client: it reads no more bytes, and the broker notices later."""
         self.down.drop_silently()
         self.up.close()
+
+    def reset_from_client(self) -> None:
+        """Reset from the client: the bytes that it has sent and that are in flight are lost."""
+        self.down.drop_silently()
+        self.up.abort()
 
     def close_from_broker(self) -> None:
         """Close from the broker, or after its process died: the client notices later."""

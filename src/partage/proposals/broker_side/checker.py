@@ -34,7 +34,6 @@ from partage.proposals.broker_side.purgatory import RequestKind, WatcherTimer
 from partage.proposals.broker_side.records import (
     ConsumedOffsetRecord,
     OwnerRecord,
-    Record,
     consumer_of,
     is_group_id,
     partition_name,
@@ -172,17 +171,17 @@ class PushCoordinatorChecker:
 
     def load(self, record: Any) -> None:
         """Note a record that the coordinator has loaded. A deleted node may be the only record."""
-        match record:
-            case OwnerRecord(thread=None):
-                group, partition = self._group(record.group_id), _partition_of(record)
-                group.owners.pop(partition, None)
-                group.sessions_ms.pop(partition, None)
-            case _:
-                self._store(record)
+        if isinstance(record, OwnerRecord) and record.thread is None:
+            partition = TopicPartition(record.topic, record.partition)
+            group = self._group(record.group_id)
+            group.owners.pop(partition, None)
+            group.sessions_ms.pop(partition, None)
+        else:
+            self._store(record)
 
     def _store(self, record: Any) -> None:
         group = self._group(record.group_id)
-        partition = _partition_of(record)
+        partition = TopicPartition(record.topic, record.partition)
         match record:
             case ConsumedOffsetRecord(offset=offset):
                 group.offsets[partition] = group.stored[partition] = offset
@@ -597,7 +596,3 @@ class PushCoordinatorChecker:
             assert each.is_confirmed or not each.is_started, f"{each.id} may have started"
             owned = each.owned if each.is_started else frozenset()
             assert owned == expected, f"{each.id} reads {owned}, not {expected}"
-
-
-def _partition_of(record: Record) -> TopicPartition:
-    return TopicPartition(record.topic, record.partition)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import uvloop
@@ -55,3 +57,22 @@ def test_request_without_response_does_not_arrive_later(
         accepted.settimeout(10)
         with accepted, pytest.raises(ConnectionResetError):
             receive_all(accepted)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_request_on_reset_connection_raises_reset(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    def reset() -> None:
+        accepted, _ = server.accept()
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        accepted.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as threads:
+        port = server.getsockname()[1]
+        node = BrokerNode(node_id=2, host="127.0.0.1", port=port, cluster_id="c")
+        connection = PeerConnection("partage-broker-1", lambda node_id: True)
+        is_reset = threads.submit(reset)
+        with asyncio.Runner(loop_factory=new_loop) as runner, pytest.raises(ConnectionResetError):
+            runner.run(connection.request(node, WRITE_TXN_MARKERS, 1, large_request()))
+        is_reset.result()

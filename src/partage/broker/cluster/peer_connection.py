@@ -6,6 +6,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from partage.broker.cluster.broker_node import BrokerNode
@@ -122,8 +123,12 @@ class PeerConnection:
         repetition could end the next transaction of a producer from before KIP-890.
         """
         if self._writer is not None:
-            connection: socket.socket = self._writer.get_extra_info("socket")
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
+            # The other broker may have reset it already: uvloop then has no socket, asyncio a closed
+            # one.
+            connection: socket.socket | None = self._writer.get_extra_info("socket")
+            if connection is not None:
+                with suppress(OSError):
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
             self._writer.transport.abort()
         self._address = self._reader = self._writer = None
 

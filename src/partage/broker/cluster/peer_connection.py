@@ -123,8 +123,7 @@ class PeerConnection:
         repetition could end the next transaction of a producer from before KIP-890.
         """
         if self._writer is not None:
-            # The other broker may have reset it already: uvloop then has no socket, asyncio a closed
-            # one.
+            # If the other broker has reset it, uvloop has no socket, and asyncio a closed one.
             connection: socket.socket | None = self._writer.get_extra_info("socket")
             if connection is not None:
                 with suppress(OSError):

@@ -83,8 +83,6 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
     config = session.config
     if not config.getoption("spark") or config.option.collectonly:
         return (yield)
-    if config.getoption("numprocesses", None):
-        raise pytest.UsageError("--spark cannot be combined with -n: Spark spreads the tests")
     from partage.testing.world.spark_tests import run_on_spark, split_seeds
 
     worlds = [item for item in session.items if _seed_of(item) is not None]
@@ -130,7 +128,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers."""
+    """Register the markers, and refuse options that exclude each other."""
+    # Before pytest-xdist starts its processes.
+    if config.getoption("spark") and config.getoption("numprocesses", None):
+        raise pytest.UsageError("--spark cannot be combined with -n: Spark spreads the tests")
     config.addinivalue_line(
         "markers", f"{_MARKER}(settings): broker settings for one test, by Kafka's names"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,8 @@ from partage.proposals.comparison.cell import (
     Workload,
     run_cell,
 )
-from partage.proposals.designs.catalog import DESIGNS
+from partage.proposals.designs.catalog import DESIGNS, VARIANTS
+from partage.proposals.designs.checked import CheckedDesign
 from partage.proposals.designs.multi_assignor import MultiAssignor
 from partage.proposals.join_group.coordinator import JoinGroupCoordinator
 from partage.proposals.join_group.settings import CoordinatorSettings
@@ -23,8 +25,8 @@ from partage.proposals.simulation.traffic import Traffic
 from partage.proposals.two_phase.coordinator import TwoPhaseCoordinator
 
 
-def form(design: str, **changes: object) -> CellResult:
-    return run_cell(Workload(design=design, phases=(), **changes))  # type: ignore[arg-type]
+def form(design: str, **changes: Any) -> CellResult:
+    return run_cell(Workload(design=design, phases=(), **changes))
 
 
 @pytest.mark.parametrize("design", list(DESIGNS))
@@ -182,3 +184,18 @@ def test_slow_member_assigns_if_the_last_to_join_is_chosen() -> None:
     assert last.stable_after_s is not None
     assert last.stable_after_s - newest.stable_after_s == pytest.approx(2, abs=0.2)
     assert len({(each.messages, each.bytes) for each in slow.values()}) == 1
+
+
+@pytest.mark.parametrize("design", [*DESIGNS, *VARIANTS])
+def test_checked_design_has_the_limits_of_its_design(design: str) -> None:
+    inside = Workload(design=design).create_design()
+    checked = CheckedDesign(inside)
+    limits = [
+        (
+            each.partitions_per_member_max,
+            each.member_metadata_bytes_max,
+            each.group_metadata_bytes_max,
+        )
+        for each in (inside, checked)
+    ]
+    assert limits[0] == limits[1]

@@ -217,14 +217,8 @@ class CheckedDesign(Design):
 
     def __init__(self, design: Design) -> None:
         self.design = design
-        # Class variables of a design, which mypy does not let an instance set; a checked design
-        # has those of the design inside.
-        self.name = design.name  # type: ignore[misc]
-        self.findings = design.findings  # type: ignore[misc]
-        self.partitions_per_member_max = design.partitions_per_member_max  # type: ignore[misc]
-        self.watches_topics = design.watches_topics  # type: ignore[misc]
-        self.commits_at_intervals = design.commits_at_intervals  # type: ignore[misc]
-        self.can_switch_rebalancing = design.can_switch_rebalancing  # type: ignore[misc]
+        for name in Design.__annotations__:  # its class variables
+            setattr(self, name, getattr(design, name))
 
     def coordinator(self) -> CheckedCoordinator:
         return CheckedCoordinator(self.design.coordinator())

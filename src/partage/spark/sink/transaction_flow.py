@@ -61,19 +61,19 @@ class AwaitOwner(Request, frozen=True):
         run: the run.
         timeout_s: the longest wait. It ends at a random time in its second half, so that processes
             that began to wait at the same time do not go on at the same time.
-        has_cleaned: also wait until the run has cleaned, if it is the owner.
+        must_have_cleaned: also wait until the run has cleaned, if it is the owner.
     """
 
     run: str
     timeout_s: float
-    has_cleaned: bool = False
+    must_have_cleaned: bool = False
 
     def is_met_by(self, state: SinkState) -> bool:
         """True if there is no reason to wait after this state."""
         owner = state.owner
         if owner is None or self.run not in (owner.run, *owner.former_runs):
             return False
-        return owner.has_cleaned or not self.has_cleaned or owner.run != self.run
+        return owner.has_cleaned or not self.must_have_cleaned or owner.run != self.run
 
 
 class ReadMarkers(Request, frozen=True):
@@ -280,7 +280,7 @@ def _become_owner(sink: SinkName, run: str, batch: int) -> Flow[SinkState]:
             state = SinkState(owner, state.decision)
             if (yield StoreState(state)):
                 return state
-        yield AwaitOwner(run, wait_s, has_cleaned=True)
+        yield AwaitOwner(run, wait_s, must_have_cleaned=True)
         wait_s = min(2 * wait_s, _FENCED_WAIT_MAX_S)
 
 

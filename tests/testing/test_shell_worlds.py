@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -279,7 +278,7 @@ def watched_world(directory: Path, requests: Callable[[Connection], Awaitable[ob
     async def test() -> None:
         await world.create_topic("t")
         world.process(send, name="reader-1")
-        await asyncio.sleep(2)
+        await world.until(lambda: not world.is_running("reader-1"), timeout_s=10)
 
     world.record_requests(make_watch)
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.main import get_command
+from typer.main import get_group
 
 from cluster.zookeeper_ensemble import Ensemble
 from console.cli import PartageCli
@@ -111,7 +111,7 @@ def test_every_name_of_section_4_is_the_help_of_its_option() -> None:
         "Maximum rebalance retries",
         "Rebalance backoff time (in milliseconds)",
     ]
-    commands = get_command(broker_side.app).commands  # type: ignore[attr-defined]
+    commands = get_group(broker_side.app).commands
     for name, command, options in rows:
         (found,) = (each for each in commands[command].params if f"`{each.opts[0]}`" in options)
         assert found.help.startswith(name)

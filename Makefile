@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-NATIVE := $(addprefix src/partage/wire/records/,_native.pyx _batches.pxi _columns.pxi _crc32c.h _fields.pxi _buffers.pxi _walk.pxi)
+NATIVE := $(addprefix src/partage/wire/records/,_native.pyx _checksum.pyx _batches.pxi _columns.pxi _crc32c.h _fields.pxi _buffers.pxi _walk.pxi)
 
 # Container images often set this. The tests start several hundred processes, and without cached
 # bytecode each of them would compile all its modules.

@@ -1,4 +1,4 @@
-"""Check an installed wheel: the compiled decoder is used, and the public modules import.
+"""Check an installed wheel: it has the compiled modules, and the public modules import.
 
 python tools/check_wheel.py [--decoder-only]
 """
@@ -26,9 +26,10 @@ def main() -> None:
         for module in MODULES:
             importlib.import_module(module)
     try:
-        importlib.import_module("partage.wire.records._native")
+        for compiled in ("_native", "_checksum"):
+            importlib.import_module(f"partage.wire.records.{compiled}")
     except ImportError as error:
-        sys.exit(f"the wheel has no compiled decoder: {error}")
+        sys.exit(f"the wheel lacks a compiled module: {error}")
     print("the wheel is complete")
 
 

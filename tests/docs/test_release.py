@@ -86,10 +86,12 @@ class TestDistributions:
         assert not [name for name in names if name.endswith((".so", ".pyc", ".c"))]
         assert {"LICENSE", "CHANGELOG.md", "Makefile", "requirements/dev.txt"} <= names
 
-    def test_wheel_has_decoder_and_data(self, wheel):
+    def test_wheel_has_compiled_modules_and_data(self, wheel):
         with zipfile.ZipFile(wheel) as archive:
             names = archive.namelist()
-        assert any(re.search(r"records/_native\.[\w-]+\.so$", name) for name in names)
+        for module in ("_native", "_checksum"):
+            pattern = rf"records/{module}\.[\w-]+\.so$"
+            assert any(re.search(pattern, name) for name in names)
         assert "partage/py.typed" in names
         assert any(name.startswith("partage/web/static/") for name in names)
         assert not [name for name in names if name.startswith(("tests", "bench"))]

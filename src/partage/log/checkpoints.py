@@ -14,12 +14,12 @@ from collections.abc import Iterable
 from typing import Final
 
 import msgspec
-from crc32c import crc32c
 
 from partage.log.disk import Disk
 from partage.log.io import read_file
 from partage.log.layout import CHECKPOINT_FILE
 from partage.log.results import Write
+from partage.wire.records.checksum import crc32c
 
 _SLOT: Final = struct.Struct(">IHHi16sqqqq4x")
 SLOT_SIZE: Final = _SLOT.size  # 64

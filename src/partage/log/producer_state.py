@@ -17,11 +17,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
-from crc32c import crc32c
 
 from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
 from partage.wire.records.batch import NO_PRODUCER, BatchHeader
+from partage.wire.records.checksum import crc32c
 from partage.wire.records.transaction_marker import TransactionMarkerRecord
 
 BATCHES_KEPT: Final = 5

@@ -8,8 +8,6 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from crc32c import crc32c
-
 from partage.log.catalogue.topic_config import LogConfig
 from partage.log.disk import Buffer
 from partage.log.results import Refusal
@@ -29,6 +27,7 @@ from partage.wire.records.batch import (
     Compression,
     whole_batches,
 )
+from partage.wire.records.checksum import crc32c
 from partage.wire.records.compression import DECOMPRESSED_MAX, compress, decompress
 from partage.wire.records.decoder import check_records
 

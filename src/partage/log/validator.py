@@ -6,7 +6,6 @@ import struct
 from typing import Final
 
 import msgspec
-from crc32c import crc32c
 
 from partage.log.catalogue.topic_config import LogConfig
 from partage.log.disk import Buffer
@@ -22,6 +21,7 @@ from partage.wire.records.batch import (
     parse_header,
     whole_batches,
 )
+from partage.wire.records.checksum import crc32c
 from partage.wire.records.columns import OFFSET_MAX
 from partage.wire.records.decoder import decode_columns, decode_records
 from partage.wire.records.transaction_marker import decode_marker

@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
-from crc32c import crc32c
 
 from partage.store.log_merge import merge
 from partage.store.zk_schema import ChunkedBlob, StateDoc, ZkPaths, decode, encode, parse_number
@@ -32,6 +31,7 @@ from partage.store.zookeeper import (
     transact_once,
 )
 from partage.wire.primitives import MalformedError
+from partage.wire.records.checksum import crc32c
 from partage.wire.types import Buffer
 
 CHUNK_BYTES: Final = 384 * 1024

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
-from crc32c import crc32c
 from msgspec.structs import replace
 
 from partage.log.catalogue.topic_config import check_configs
@@ -33,6 +32,7 @@ from partage.log.layout import (
 )
 from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
+from partage.wire.records.checksum import crc32c
 
 NEW_PARTITIONS_MAX: Final = 10_000  # in one request; the limit of Kafka's controller
 _VERSION: Final = 1

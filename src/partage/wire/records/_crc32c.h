@@ -172,9 +172,15 @@ static void crc32c_init(void)
 #endif
 }
 
+/* Returns the checksum of bytes that follow those with the checksum crc. */
+static inline uint32_t crc32c_continued(uint32_t crc, const uint8_t *at, size_t size)
+{
+    return ~crc32c_run(~crc, at, size);
+}
+
 static inline uint32_t crc32c(const uint8_t *at, size_t size)
 {
-    return ~crc32c_run(~0u, at, size);
+    return crc32c_continued(0, at, size);
 }
 
 #endif

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from partage.wire.primitives import MalformedError
+from partage.wire.records.checksum import crc32c
 from partage.wire.types import Buffer
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
-from crc32c import crc32c
 
 from partage.wire.primitives import encode_varint
 from partage.wire.records.batch import (
@@ -24,6 +23,7 @@ from partage.wire.records.batch import (
     TRANSACTIONAL,
     Compression,
 )
+from partage.wire.records.checksum import crc32c
 from partage.wire.records.compression import compress
 from partage.wire.types import Buffer
 

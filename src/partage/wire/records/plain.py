@@ -12,8 +12,6 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
-from crc32c import crc32c
-
 from partage.wire.primitives import MalformedError
 from partage.wire.records.batch import (
     CRC_FROM,
@@ -23,6 +21,7 @@ from partage.wire.records.batch import (
     MAGIC,
     BatchHeader,
 )
+from partage.wire.records.checksum import crc32c
 from partage.wire.records.columns import (
     BUFFER_MAX,
     OFFSET_MAX,

@@ -10,10 +10,13 @@ import pytest
 
 from partage.broker.clock import Clock
 from partage.broker.coordination.shard_host import ShardHost
+from partage.broker.net.turn_limiter import TurnLimiter
 from partage.coordinator.outcome import GroupEvent, GroupEventType
 from partage.coordinator.records import GroupRecord, MemberRecord
 from partage.model.settings import GroupSettings
+from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest
 
+from .shard_requests import ask
 from .test_shard_host import HostFixture
 
 
@@ -70,7 +73,15 @@ class TimerFixture:
         alone = await HostFixture().open()
         await alone.stored(saved)
         setattr(alone.store, "may_answer", lambda: self.may_answer)  # noqa: B010 - its class says always
-        self.host = ShardHost("busy", alone.store, GroupSettings(), self.clock, self._gone.append)
+        self.turns = TurnLimiter()
+        self.host = ShardHost(
+            "busy",
+            alone.store,
+            GroupSettings(),
+            self.clock,
+            self._gone.append,
+            turns=self.turns,
+        )
         self.host.load()
         await asyncio.wait_for(self.host.wait_loaded(), 10)
 
@@ -154,6 +165,26 @@ def test_second_stall_defers_newly_due_members() -> None:
         assert shard.expired == ["m"]
         await shard.turn(2_000, turns=9)
         assert shard.expired == ["m", "n"]
+
+    run_scenario(scenario)
+
+
+def test_request_that_waits_for_its_turn_is_handled_before_timers() -> None:
+    """A member is due while its request waits behind those of seven turns of the loop."""
+
+    async def scenario(shard: TimerFixture) -> None:
+        await shard.open(silent(m=1_000, n=1_000))
+
+        def heartbeat() -> None:
+            request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+            ask(shard.host, HEARTBEAT, 4, request, shard.clock.now_ms())
+
+        await shard.turn(990)
+        for _ in range(8 * 64 - 1):
+            shard.turns.take_turn(lambda: None)
+        assert not shard.turns.take_turn(heartbeat)
+        await shard.turn(20, turns=20)
+        assert shard.expired == ["n"]
 
     run_scenario(scenario)
 

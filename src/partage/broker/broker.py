@@ -296,6 +296,7 @@ class Broker:
             self._loaders,
             self.group_events,
             self._group_services,
+            self.server.resources.turns,
         )
 
     def _create_group_services(self) -> ConsumerGroupServices:

@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 from partage.broker.clock import Clock
 from partage.broker.coordination.shard_timers import ShardTimers
 from partage.broker.coordination.state_store import ContentReader, StateStore, StoredCallback
+from partage.broker.net.turn_limiter import TurnLimiter
 from partage.log.errors import DamagedLogError
 from partage.log.producer_state import ProducerStateManager
 from partage.model.errors import ErrorCode
@@ -41,6 +42,7 @@ class BaseShardHost(ABC, Generic[DriverT]):
         clock: the broker's clock.
         driver: the driver of the shard's state machine.
         loaders: threads for loading; by default the loop's pool.
+        turns: the requests that wait for their turns, and that timers must not overtake.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class BaseShardHost(ABC, Generic[DriverT]):
         clock: Clock,
         driver: DriverT,
         loaders: Executor | None = None,
+        turns: TurnLimiter | None = None,
     ) -> None:
         self._name = name
         self._store = store
@@ -64,7 +67,7 @@ class BaseShardHost(ABC, Generic[DriverT]):
         self._unfinished_append: _Append | None = None
         self._is_sending_replies = False
         self._timers = ShardTimers(
-            name, clock, store, self._driver, self._fail, self._flush_outputs
+            name, clock, store, self._driver, self._fail, self._flush_outputs, turns
         )
         self._has_failed = False  # since the store was opened
         self._is_resigned = False

@@ -18,6 +18,7 @@ from partage.broker.coordination.group_event_listeners import (
 )
 from partage.broker.coordination.state_store import ContentReader, StateStore
 from partage.broker.net.inbound_request import InboundRequest
+from partage.broker.net.turn_limiter import TurnLimiter
 from partage.coordinator.consumer_group.group import ConsumerGroup
 from partage.coordinator.consumer_group.progress import snapshot_event
 from partage.coordinator.events import CompleteTransaction, Ticket, TimerFired, TopicsDeleted
@@ -55,6 +56,7 @@ class ShardHost(BaseShardHost[Driver]):
         publisher: receives group events once they are durable.
         services: topics, configs and assignors for groups with the consumer protocol. Without them
             these groups are not served.
+        turns: the requests that wait for their turns, and that timers must not overtake.
     """
 
     def __init__(
@@ -67,8 +69,9 @@ class ShardHost(BaseShardHost[Driver]):
         loaders: Executor | None = None,
         publisher: GroupEventPublisher | None = None,
         services: ConsumerGroupServices | None = None,
+        turns: TurnLimiter | None = None,
     ) -> None:
-        super().__init__(name, store, clock, Driver(), loaders)
+        super().__init__(name, store, clock, Driver(), loaders, turns)
         self._settings = settings
         self._listener = listener
         self._publisher = publisher

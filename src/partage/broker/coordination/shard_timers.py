@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from partage.broker.clock import Clock
 from partage.broker.coordination.state_store import StateStore
+from partage.broker.net.turn_limiter import TurnLimiter
 from partage.runtime.shard_driver import ShardDriver
 from partage.runtime.timer_scheduler import TimerScheduler
 
@@ -18,7 +19,11 @@ _TIMERS_PER_TURN: Final = 256
 
 
 class ShardTimers:
-    """The shell of a `TimerScheduler`; calls ``settle`` after each change."""
+    """The shell of a `TimerScheduler`; calls ``settle`` after each change.
+
+    Requests that wait in ``turns`` are input that has arrived: they are handled before a timer
+    fires.
+    """
 
     def __init__(
         self,
@@ -28,6 +33,7 @@ class ShardTimers:
         driver: ShardDriver[Any, Any, Any],
         failed: Callable[[Exception], None],
         settle: Callable[[], None],
+        turns: TurnLimiter | None = None,
     ) -> None:
         self._name = name
         self._clock = clock
@@ -35,6 +41,7 @@ class ShardTimers:
         self._driver = driver
         self._failed = failed
         self._flush = settle
+        self._turns = turns
         self._loop = asyncio.get_running_loop()
         self._scheduler = TimerScheduler(self)
 
@@ -60,7 +67,10 @@ class ShardTimers:
         """Call a function after pending input: the next turn reads it, the one after that has
         handled it.
         """
-        self._loop.call_soon(self._loop.call_soon, call)
+        if self._turns is None:
+            self._loop.call_soon(self._loop.call_soon, call)
+        else:
+            self._loop.call_soon(self._loop.call_soon, self._turns.call_after_waiting, call)
 
     def may_fire(self) -> bool:
         """False while another broker may own the shard."""

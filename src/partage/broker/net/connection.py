@@ -17,6 +17,7 @@ from partage.broker.net.inbound_request import InboundRequest
 from partage.broker.net.large_frame import LargeFrame
 from partage.broker.net.repeated_request import RepeatedRequest, is_repeated
 from partage.broker.net.shared_resources import SharedResources
+from partage.broker.net.turn_limiter import is_limited
 from partage.model.printable import printable
 from partage.wire.apis.api_versions import API_VERSIONS
 from partage.wire.apis.produce import PRODUCE
@@ -68,6 +69,8 @@ class Connection(asyncio.BufferedProtocol):
         self._received_ms = 0
         self._repeated: RepeatedRequest | None = None
         self._is_processing = False
+        self._is_awaiting_turn = False
+        self._has_turn = False
         self._is_closing = False
         self._is_reading = True
         self._is_writable = True
@@ -197,7 +200,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_closing or not self._is_writable or not self._resources.handlers:
             return False
         if not self._in_flight:
-            return True
+            return not is_limited(frame) or self._take_turn()
         key = PRODUCE.key
         return (
             self._in_flight[-1].api.key == key
@@ -207,11 +210,32 @@ class Connection(asyncio.BufferedProtocol):
             and sum(self._overlapping.values()) < _OVERLAP_BYTES_MAX
         )
 
+    def _take_turn(self) -> bool:
+        """Return True if the next request may start now; it is one of a `TurnLimiter`."""
+        if self._has_turn:
+            self._has_turn = False
+            return True
+        if self._is_awaiting_turn:
+            return False
+        self._is_awaiting_turn = not self._resources.turns.take_turn(self._on_turn)
+        return not self._is_awaiting_turn
+
+    def _on_turn(self) -> None:
+        """Start the request that waited for its turn, unless the connection was closed."""
+        self._is_awaiting_turn = False
+        self._has_turn = True
+        self._received_ms = self._resources.clock.now_ms()
+        self._process()
+        self._has_turn = False
+
     def _update_reading(self) -> None:
-        """Pause reading while a request waits to start, or waits for memory."""
+        """Pause reading while a request waits to start, or waits for memory.
+
+        A request that waits for its turn alone pauses nothing: thousands may wait for a moment.
+        """
         if self._transport is None:
             return
-        may_read = not self._backlog and (
+        may_read = len(self._backlog) <= self._is_awaiting_turn and (
             self._large is None or not self._large.is_waiting_for_memory
         )
         if may_read is self._is_reading:

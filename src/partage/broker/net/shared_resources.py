@@ -10,6 +10,7 @@ from typing import Final
 from partage.broker.clock import Clock
 from partage.broker.net.inbound_request import Handler
 from partage.broker.net.memory_pool import MemoryPool
+from partage.broker.net.turn_limiter import TurnLimiter
 from partage.broker.net.unsupported_requests import UnsupportedRequestLogger
 from partage.model.settings import ConnectionLimits
 from partage.wire.api import AnyApi
@@ -34,6 +35,7 @@ class SharedResources:
         self.scratch = memoryview(bytearray(_SCRATCH_SIZE))
         #: Shared by all requests above 64 KiB; one request of the maximum size always fits.
         self.memory_pool = MemoryPool(max(limits.requests_bytes_max, limits.request_bytes_max))
+        self.turns = TurnLimiter()
         self.unsupported_requests = UnsupportedRequestLogger(self.apis)
         #: Bytes that slow clients have not received yet.
         self.unsent_bytes = 0

@@ -21,6 +21,7 @@ BENCHMARKS = (
     "consumer_groups",
     "topics",
     "commits",
+    "cores",
     "transactions",
     "start",
     "records",

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -28,6 +28,7 @@ KAFKA: Final = f"Apache Kafka {VERSION}"
 #: franz-go's broker for tests.
 KFAKE: Final = "kfake"
 
+_BROKER_CORES: Final = frozenset({BROKER_CORE})
 #: For both brokers: the number of shards, no initial rebalance delay, and short sessions. Sessions
 #: with the consumer protocol are long, because members send no heartbeats while other groups form.
 _OVERRIDES: Final = {
@@ -90,7 +91,7 @@ class LongCallback(NamedTuple):
 class Host:
     """A broker that can be killed and started again with the same data."""
 
-    def __init__(self, name: str, process: BrokerProcess | ApacheKafka, cores: set[int]) -> None:
+    def __init__(self, name: str, process: BrokerProcess | ApacheKafka, cores: Set[int]) -> None:
         self.name = name
         self._process = process
         self._cores = cores
@@ -110,7 +111,7 @@ class Host:
 
 
 @contextmanager
-def pinned(cores: set[int]) -> Iterator[None]:
+def pinned(cores: Set[int]) -> Iterator[None]:
     """Pin processes that are started in this context to these cores, with all their threads."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
@@ -128,46 +129,46 @@ def directory(parent: Path = SCRATCH) -> Iterator[Path]:
 
 
 @contextmanager
-def ours_host(*, sync: str = "disk", is_pinned: bool = True) -> Iterator[Host]:
+def ours_host(*, sync: str = "disk", cores: Set[int] = _BROKER_CORES) -> Iterator[Host]:
     """Yield ``partage broker``, not started."""
     with directory() as path:
         process = BrokerProcess(path, overrides=_OVERRIDES, sync=sync)
         try:
-            yield Host(OURS, process, _cores(is_pinned))
+            yield Host(OURS, process, cores)
         finally:
             process.remove()
 
 
 @contextmanager
-def kafka_host(*, sync: str = "os", is_pinned: bool = True) -> Iterator[Host]:
+def kafka_host(*, sync: str = "os") -> Iterator[Host]:
     """Yield Apache Kafka, not started. ``sync`` is as for `ours_host`; Kafka's default is "os"."""
     settings = {**_OVERRIDES, **_KAFKA_BACKLOG, **(_KAFKA_SYNCED if sync == "disk" else {})}
     with directory() as path:
         process = ApacheKafka(path, overrides=settings, jvm=JVM_FOR_BENCHMARKS)
         try:
-            yield Host(KAFKA, process, _cores(is_pinned))
+            yield Host(KAFKA, process, _BROKER_CORES)
         finally:
             process.close()
 
 
 @contextmanager
-def ours(*, sync: str = "disk", is_pinned: bool = True) -> Iterator[Broker]:
-    """Yield ``partage broker``, running."""
-    with ours_host(sync=sync, is_pinned=is_pinned) as host:
+def ours(*, sync: str = "disk") -> Iterator[Broker]:
+    """Yield ``partage broker``, running on one core."""
+    with ours_host(sync=sync) as host:
         yield host.start()
 
 
 @contextmanager
-def kafka(*, sync: str = "os", is_pinned: bool = True) -> Iterator[Broker]:
+def kafka(*, sync: str = "os") -> Iterator[Broker]:
     """Yield Apache Kafka, running."""
-    with kafka_host(sync=sync, is_pinned=is_pinned) as host:
+    with kafka_host(sync=sync) as host:
         yield host.start()
 
 
 @contextmanager
 def bare_handler() -> Iterator[Broker]:
     """Yield our broker's connections with a handler that always succeeds."""
-    with pinned({BROKER_CORE}):
+    with pinned(_BROKER_CORES):
         command = [sys.executable, "-m", "bench.bare_handler"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -190,7 +191,7 @@ def kfake(*, sync: str = "memory") -> Iterator[Broker]:
         command = [str(paths.KFAKE), *_KFAKE_SESSIONS]
         if sync != "memory":
             command += ["-data-dir", str(path), *(["-sync"] if sync == "disk" else [])]
-        with pinned({BROKER_CORE}):
+        with pinned(_BROKER_CORES):
             process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout is not None
@@ -229,7 +230,7 @@ def monitored(
         command += ["--data-dir", str(path / "data"), "--sync", sync]
         for name, value in _OVERRIDES.items():
             command += ["--override", f"{name}={value}"]
-        with pinned({BROKER_CORE}):
+        with pinned(_BROKER_CORES):
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=report, text=True)
         try:
             assert process.stdout is not None
@@ -256,7 +257,3 @@ def starts(
     if with_kafka and with_kfake:
         peers.append(kfake(sync="disk") if sync == "disk" else kfake())
     return [ours(**how), *peers]
-
-
-def _cores(is_pinned: bool) -> set[int]:
-    return {BROKER_CORE} if is_pinned else os.sched_getaffinity(0)

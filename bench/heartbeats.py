@@ -91,13 +91,15 @@ async def closed_loops(
     return seen
 
 
-async def connect_members(address: Address, groups: int, size: int) -> list[Member]:
+async def connect_members(
+    address: Address, groups: int, size: int, prefix: str = "beating"
+) -> list[Member]:
     """Form groups of this size; return the members of all groups."""
     members = []
     for number in range(groups):
         group = await connect_group(
             address,
-            f"beating-{number}",
+            f"{prefix}-{number}",
             size,
             heartbeat_interval_s=_HEARTBEAT_INTERVAL_S,
             session_ms=_SESSION_MS,

@@ -1,10 +1,10 @@
-"""A separate process on one core, for load generators and probers."""
+"""A separate process on given cores, for load generators and probers."""
 
 from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Set
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import suppress
 from multiprocessing import get_context
@@ -26,11 +26,12 @@ class WorkerProcess:
     With ``is_urgent`` it gets a higher priority on its core, if the user is permitted to set it.
     """
 
-    def __init__(self, core: int, *, is_urgent: bool = False) -> None:
+    def __init__(self, core: int | Set[int], *, is_urgent: bool = False) -> None:
+        cores = {core} if isinstance(core, int) else core
         context = get_context("spawn")
         self._stopping = context.Event()
         self._pool = ProcessPoolExecutor(
-            1, context, initializer=_initialize, initargs=(core, is_urgent, self._stopping)
+            1, context, initializer=_initialize, initargs=(cores, is_urgent, self._stopping)
         )
 
     def submit(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -68,10 +69,10 @@ def is_stopping() -> bool:
     return _stopping.is_set()
 
 
-def _initialize(core: int, is_urgent: bool, stopping: Event) -> None:
+def _initialize(cores: Set[int], is_urgent: bool, stopping: Event) -> None:
     global _stopping
     _stopping = stopping
-    os.sched_setaffinity(0, {core})
+    os.sched_setaffinity(0, cores)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if is_urgent:

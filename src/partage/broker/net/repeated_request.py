@@ -80,7 +80,7 @@ class RepeatedRequest:
 
     def body(self, reply: Any) -> list[Buffer] | None:
         """Return the encoded response for a reply; None if the last reply was different."""
-        return self._body if reply == self._reply else None
+        return self._body if reply is self._reply or reply == self._reply else None
 
     def keep_body(self, reply: Any, body: list[Buffer]) -> list[Buffer]:
         """Keep the encoded response for a reply, unless it is long; return it as one buffer."""

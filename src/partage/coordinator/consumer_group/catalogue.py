@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from partage.coordinator.consumer_group.embedded_protocol import (
     EmbeddedProtocol,
@@ -17,8 +16,6 @@ from partage.coordinator.consumer_group.events import GroupConfig, TopicImage
 from partage.coordinator.consumer_group.partitions import PartitionSet, TopicId
 from partage.coordinator.group_base import GroupBase
 from partage.model.settings import ConsumerGroupSettings
-
-_NO_CONFIG: Final = GroupConfig()
 
 
 class Catalogue:
@@ -136,15 +133,15 @@ class Catalogue:
 
     def session_timeout_ms(self, group_id: str, settings: ConsumerGroupSettings) -> int:
         """Return the session timeout of the members of a group."""
-        value = self._configs.get(group_id, _NO_CONFIG).session_timeout_ms
-        if value is None:
+        config = self._configs.get(group_id)
+        if config is None or (value := config.session_timeout_ms) is None:
             return settings.session_timeout_ms
         return min(max(value, settings.session_timeout_min_ms), settings.session_timeout_max_ms)
 
     def heartbeat_interval_ms(self, group_id: str, settings: ConsumerGroupSettings) -> int:
         """Return the heartbeat interval of the members of a group."""
-        value = self._configs.get(group_id, _NO_CONFIG).heartbeat_interval_ms
-        if value is None:
+        config = self._configs.get(group_id)
+        if config is None or (value := config.heartbeat_interval_ms) is None:
             return settings.heartbeat_interval_ms
         return min(
             max(value, settings.heartbeat_interval_min_ms), settings.heartbeat_interval_max_ms
@@ -152,8 +149,8 @@ class Catalogue:
 
     def assignment_interval_ms(self, group_id: str, settings: ConsumerGroupSettings) -> int:
         """Return the least time between two target assignments of a group."""
-        value = self._configs.get(group_id, _NO_CONFIG).assignment_interval_ms
-        if value is None:
+        config = self._configs.get(group_id)
+        if config is None or (value := config.assignment_interval_ms) is None:
             altered = self._assignment_interval_ms
             return settings.assignment_interval_ms if altered is None else altered
         return min(

@@ -8,6 +8,7 @@ from partage.coordinator.consumer_group.records import (
     MemberAssignmentRecord,
     ReconciliationState,
 )
+from partage.coordinator.consumer_group.replies import ConsumerGroupHeartbeatReply
 from partage.coordinator.timers import RebalanceTimer, SessionTimer
 
 #: The epoch of a member that joins.
@@ -26,6 +27,8 @@ class ConsumerMember:
 
     A member with the classic protocol has one more field that is not durable: ``awaits_request`` is
     True while its next JoinGroup or SyncGroup must arrive before the rebalance timer.
+    ``unchanged_reply`` is the last reply to a heartbeat that changed nothing. Connections recognize
+    the same reply faster than an equal one.
     """
 
     __slots__ = (
@@ -36,6 +39,7 @@ class ConsumerMember:
         "record",
         "session_timer",
         "target",
+        "unchanged_reply",
     )
 
     def __init__(self, group_id: str, member_id: str) -> None:
@@ -43,6 +47,7 @@ class ConsumerMember:
         self.record: ConsumerMemberRecord | None = None
         self.target: PartitionSet = {}
         self.awaits_request = False
+        self.unchanged_reply: ConsumerGroupHeartbeatReply | None = None
         self.assignment = MemberAssignmentRecord(
             group_id=group_id, member_id=member_id, member_epoch=0, previous_member_epoch=0
         )

@@ -16,6 +16,7 @@ from partage.coordinator.event_context import EventContext
 
 #: A text from here on is not blank: it does not start with a character that Java's `trim` removes.
 _NOT_BLANK = "!"
+_STABLE = ReconciliationState.STABLE  # the attribute of an enum class takes longer
 
 
 def answer_unchanged(
@@ -30,7 +31,7 @@ def answer_unchanged(
     if not (
         # the member has reached the target assignment, and confirms it
         epoch == assignment.member_epoch == group.target_record.assignment_epoch
-        and assignment.state is ReconciliationState.STABLE
+        and assignment.state is _STABLE
         # no target assignment is due or under way
         and epoch == group.record.epoch
         and group.computation is None
@@ -61,10 +62,11 @@ def answer_unchanged(
     settings = context.settings.consumer
     timeout_ms = catalogue.session_timeout_ms(group.id, settings)
     context.timers.append((member.session_timer, context.at_ms + timeout_ms))
-    reply = ConsumerGroupHeartbeatReply(
-        member_id=member.id,
-        member_epoch=epoch,
-        heartbeat_interval_ms=catalogue.heartbeat_interval_ms(group.id, settings),
-    )
+    interval_ms = catalogue.heartbeat_interval_ms(group.id, settings)
+    reply = member.unchanged_reply
+    if reply is None or reply.member_epoch != epoch or reply.heartbeat_interval_ms != interval_ms:
+        reply = member.unchanged_reply = ConsumerGroupHeartbeatReply(
+            member_id=member.id, member_epoch=epoch, heartbeat_interval_ms=interval_ms
+        )
     context.replies.append((event.reply_to, reply))
     return True

@@ -165,6 +165,14 @@ def test_wrapped_column_follows_below_long_ids() -> None:
     ]
 
 
+def test_wrapped_column_has_lines_below_if_that_is_shorter() -> None:
+    why = "no member owned it: it is new, or its owner left or revoked it"
+    table = Table(["TOPIC", "HAS", "WHY"], [("flights", "m" * 44, why)] * 12)
+    lines = list(table.lines(80))
+    assert len(lines) == 2 * 13
+    assert lines[2:4] == [f"flights  {'m' * 44}", f"    {why}"]
+
+
 def test_columns_may_have_equal_names() -> None:
     table = Table(["", "range", "range"], [("moved", "1", "1,000")], right=["range"])
     assert list(table.lines(None)) == ["       range  range", "moved      1  1,000"]

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cached_property
 from typing import Final
 
 from rich.cells import cell_len
@@ -17,7 +18,7 @@ from partage.model.printable import printable
 _ABSENT: Final = "-"
 _GAP: Final = "  "
 _BOLD: Final = "\x1b[1m{}\x1b[0m"
-#: A wrapped column that would get less than this width continues below the other columns.
+#: A wrapped column that would get less than this width has its lines below the other columns.
 _WRAPPED_WIDTH_MIN: Final = 12
 _INDENT: Final = 4
 
@@ -36,7 +37,8 @@ def print_table(
 
     A terminal that is too narrow gets fewer columns, and a note names the missing ones. Cells are
     neither cut nor folded, except those of a wrapped column. If the required columns before a
-    wrapped column leave no space for it, such as long member ids, it has its own lines below them.
+    wrapped column leave little space for it, such as long member ids, it has its own lines below
+    them.
 
     Args:
         columns: Headers.
@@ -101,7 +103,7 @@ class Table:
         Empty columns are left out first, then the others in the order of ``optional``, which may
         name columns that this table does not have. The result is too wide if the other columns are.
         """
-        widths = self._widths()
+        widths = self._widths
         kept = set(range(len(self._columns)))
         existing = [self._columns.index(name) for name in optional if name in self._columns]
         order = sorted(existing, key=lambda index: not self._is_empty(index))
@@ -127,31 +129,46 @@ class Table:
             wrap_width: Width at which the last column continues on the next line, or None.
             is_header_bold: True to print the header in bold on a terminal.
         """
-        for number, row in enumerate([self._columns, *self._rows]):
-            for line in self._row_lines(row, wrap_width):
+        rows = [self._columns, *self._rows]
+        laid_out = (
+            ([line] for line in map(self._aligned, rows))
+            if wrap_width is None
+            else self._wrapped_rows(rows, wrap_width)
+        )
+        for number, lines in enumerate(laid_out):
+            for line in lines:
                 yield _BOLD.format(line) if is_header_bold and number == 0 else line
 
-    def _row_lines(self, row: list[str], wrap_width: int | None) -> Iterator[str]:
-        """Yield the lines of one row; see `lines`."""
-        widths = self._widths()
+    def _wrapped_rows(self, rows: list[list[str]], width: int) -> list[list[str]]:
+        """Return the lines of each row.
 
-        def aligned(cells: list[str]) -> str:
-            return _GAP.join(map(_aligned, cells, widths, self._is_right)).rstrip()
+        The last column continues beside the other columns, or has its own lines below them if these
+        leave no space for it, or if the table is shorter then.
+        """
+        widths = self._widths
+        room = width - sum(widths[:-1]) - len(_GAP) * (len(widths) - 1)
+        beside = [self._beside(row, max(_WRAPPED_WIDTH_MIN, room)) for row in rows]
+        if len(widths) == 1:
+            return beside
+        below = [self._below(row, width - _INDENT) for row in rows]
+        if room < min(_WRAPPED_WIDTH_MIN, widths[-1]):
+            return below
+        return min(beside, below, key=lambda lines: sum(map(len, lines)))
 
-        if wrap_width is None:
-            yield aligned(row)
-            return
+    def _beside(self, row: list[str], room: int) -> list[str]:
         *first, last = row
-        room = wrap_width - sum(widths[:-1]) - len(_GAP) * len(first)
-        if first and room < min(_WRAPPED_WIDTH_MIN, widths[-1]):
-            yield aligned(first)
-            for piece in _wrap(last, wrap_width - _INDENT):
-                yield " " * _INDENT + piece
-            return
-        for piece in _wrap(last, max(_WRAPPED_WIDTH_MIN, room)):
-            yield aligned([*first, piece])
-            first = [""] * len(first)
+        pieces = _wrap(last, room)
+        lines = [self._aligned([*first, next(pieces)])]
+        return lines + [self._aligned([*([""] * len(first)), piece]) for piece in pieces]
 
+    def _below(self, row: list[str], room: int) -> list[str]:
+        *first, last = row
+        return [self._aligned(first), *(" " * _INDENT + piece for piece in _wrap(last, room))]
+
+    def _aligned(self, cells: list[str]) -> str:
+        return _GAP.join(map(_aligned, cells, self._widths, self._is_right)).rstrip()
+
+    @cached_property
     def _widths(self) -> list[int]:
         columns = zip(self._columns, *self._rows, strict=True)
         return [max(map(cell_len, column)) for column in columns]

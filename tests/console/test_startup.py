@@ -1,19 +1,42 @@
-"""Help and completion import no command: ``partage --help`` takes 0.1 s instead of 0.7 s."""
+"""Modules that commands import: help takes 0.1 s instead of 0.7 s, and so does a broker's start."""
 
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
 
 import pytest
+import typer
 
+from partage.broker.option_parser import OptionParser
+from partage.console.broker.command import app as broker_app
+from partage.console.broker.quick_start import start
 from partage.console.command_tree import COMMANDS
 from partage.console.common.dispatch import CommandFamily, CommandTarget, LazyCommands
 
 #: Limit of all modules with those of Python and typer. With one command there are twice as many.
 MODULES_MAX = 300
+
+#: Limit of the modules of a broker, of which Python and asyncio have 200.
+BROKER_MODULES_MAX = 600
+
+#: Modules that no start of a broker needs. Some are imported at first use.
+HEAVY = {
+    *("typer", "pydantic", "rich", "confluent_kafka"),
+    *("cramjam", "re2", "kazoo", "pyarrow", "scramp", "cryptography", "greenlet"),
+    *("importlib.metadata", "email", "zipfile", "shutil", "difflib", "json", "random"),
+    *("partage.broker.cluster.kazoo_session", "partage.client", "partage.web", "partage.lab"),
+}
+
+BROKER = """
+import atexit, sys
+atexit.register(lambda: print(*sys.modules, file=sys.stderr))
+COMMAND
+main()
+"""
 
 LISTING = """
 import json, sys
@@ -91,3 +114,54 @@ def test_summary_equals_help_of_command(name: str, target: CommandTarget) -> Non
     family.entries = {last: target}
     command = family.get_command(None, last)
     assert " ".join(command.get_short_help_str(limit=500).split()) == target.summary
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "from partage.console import main",
+        "from partage.broker.__main__ import main",
+    ],
+)
+def test_broker_starts_without_heavy_modules(command: str) -> None:
+    """A start takes 0.1 s; each of these modules would add 2 to 60 ms."""
+    is_console = "console" in command
+    with subprocess.Popen(
+        [
+            *(sys.executable, "-c", BROKER.replace("COMMAND", command)),
+            *(["broker"] if is_console else []),
+            *("--ephemeral", "--listen", "127.0.0.1:0"),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as broker:
+        assert broker.stdout is not None
+        assert broker.stdout.readline().startswith("127.0.0.1:")
+        broker.send_signal(signal.SIGTERM)
+        modules = {*broker.communicate()[1].splitlines()[-1].split()}
+    assert broker.returncode == 0
+    heavy = {*HEAVY, "crc32c"} if "partage.wire.records._checksum" in modules else HEAVY
+    assert not heavy & modules
+    assert len(modules) < BROKER_MODULES_MAX
+
+
+def test_quick_start_has_options_of_command() -> None:
+    """``partage broker`` starts with the parser of ``python -m partage.broker``."""
+    full = {
+        frozenset(option.opts): getattr(option, "help", None)
+        for option in typer.main.get_command(broker_app).params
+    }
+    quick = {
+        frozenset(action.option_strings): action.help
+        for action in OptionParser("partage broker", add_help=False)._actions
+    }
+    assert quick == full
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["--listen"], ["--sync", "x"], ["y"]])
+def test_quick_start_leaves_help_and_refusals_to_command(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not start(arguments)
+    assert capsys.readouterr() == ("", "")

@@ -196,6 +196,7 @@ def _calm_collector() -> None:
     """
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+    gc.enable()  # the command disables it while it imports
 
 
 def _run_loop(main: Coroutine[Any, Any, None]) -> None:

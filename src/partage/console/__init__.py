@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from importlib.util import find_spec
 
@@ -13,6 +14,13 @@ def main() -> None:
     """Run the ``partage`` command. Exits with code 1 if a package of the extra `cli` is missing."""
     if any(find_spec(name) is None for name in _PACKAGES):
         sys.exit("partage needs typer, rich and confluent-kafka: pip install 'partage[cli]'")
+    if sys.argv[1:2] == ["broker"]:
+        gc.disable()  # the modules are no garbage; the broker enables the collector
+        from partage.console.broker.quick_start import start
+
+        if start(sys.argv[2:]):
+            return
+        gc.enable()
     from partage.console.app import main as run
 
     run()

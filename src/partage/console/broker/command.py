@@ -7,16 +7,9 @@ from typing import Annotated
 
 import typer
 
-from partage.broker.foreground import (
-    OPTION_HELP,
-    BrokerOptionError,
-    BrokerStartError,
-    ForegroundOptions,
-    SyncMode,
-    run_in_foreground,
-)
+from partage.broker.foreground import OPTION_HELP, ForegroundOptions, SyncMode
+from partage.console.broker.quick_start import run_broker
 from partage.console.common.dispatch import command_app
-from partage.console.common.errors import CommandError, usage_error
 
 app = command_app()
 
@@ -58,9 +51,4 @@ def run(
         state=state,
         verbose=verbose,
     )
-    try:
-        run_in_foreground(options)
-    except BrokerOptionError as error:
-        raise usage_error(str(error)) from None
-    except BrokerStartError as error:
-        raise CommandError(str(error)) from None
+    run_broker(options)

@@ -1,4 +1,4 @@
-"""Lazy import of commands, and one line on stderr for each error."""
+"""Lazy import of commands."""
 
 from __future__ import annotations
 
@@ -6,27 +6,20 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import Abort, TyperException
 
-from partage.console.common.errors import EXIT_FAILED, EXIT_USAGE, CommandError
+from partage.console.common.errors import (
+    EXIT_STOPPED,
+    EXIT_USAGE,
+    CommandError,
+    errors_on_stderr,
+    usage_error,
+)
 from partage.console.common.suggestions import did_you_mean
-
-#: The extra that installs a package, for packages that only some commands need.
-EXTRAS: Final = {
-    "greenlet": "world",
-    "kazoo": "zookeeper",
-    "markdown_it": "plot",
-    "matplotlib": "plot",
-    "pyarrow": "arrow",
-    "pyspark": "spark",
-    "scramp": "sasl",
-    "starlette": "web",
-    "uvicorn": "web",
-}
 
 #: Texts of the library for invalid numbers, and plainer ones.
 _PLAINER: Final = (
@@ -118,23 +111,13 @@ class RootCommands(LazyCommands):
         options["standalone_mode"] = False
         if not standalone:
             return super().main(*args, **options)
-        try:
-            exit_code = super().main(*args, **options)
-        except CommandError as failure:
-            _end(failure.message, failure.exit_code)
-        except TyperException as error:
-            _end(_one_line(error), EXIT_USAGE)
-        except Abort:
-            _end("stopped", 130)
-        except ModuleNotFoundError as error:
-            package = (error.name or "").partition(".")[0]
-            if package not in EXTRAS:
-                raise
-            _end(f"this command needs {package}: {install_hint(package)}", EXIT_FAILED)
-        except ImportError as error:
-            if sys.platform != "win32":
-                raise
-            _end(str(error), EXIT_FAILED)
+        with errors_on_stderr():
+            try:
+                exit_code = super().main(*args, **options)
+            except TyperException as error:
+                raise usage_error(_one_line(error)) from None
+            except Abort:
+                raise CommandError("stopped", EXIT_STOPPED) from None
         sys.exit(exit_code or 0)
 
 
@@ -144,12 +127,6 @@ def command_app() -> typer.Typer:
     Help is plain text, because rich help would truncate words.
     """
     return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-
-
-def install_hint(*packages: str) -> str:
-    """Return the command that installs optional packages."""
-    extras = sorted({EXTRAS[each] for each in packages})
-    return f"pip install 'partage[{','.join(extras)}]'"
 
 
 def _one_line(error: TyperException) -> str:
@@ -167,8 +144,3 @@ def _one_line(error: TyperException) -> str:
         message += "; the options of a command follow it"
     joint = " See" if message.endswith("?") else "; see"
     return f"{message}{joint} {context.command_path} --help"
-
-
-def _end(message: str, exit_code: int) -> NoReturn:
-    print(f"error: {message}", file=sys.stderr)
-    sys.exit(exit_code)

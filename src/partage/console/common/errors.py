@@ -1,12 +1,33 @@
-"""Errors that end a command, and their exit codes."""
+"""Errors that end a command, their exit codes, and one line on stderr for each."""
 
 from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, NoReturn
 
 EXIT_FAILED = 1
 """Exit code: the command was valid but failed."""
 
 EXIT_USAGE = 2
 """Exit code: the options are invalid."""
+
+EXIT_STOPPED = 130
+"""Exit code: the user stopped the command with Ctrl-C."""
+
+#: The extra that installs a package, for packages that only some commands need.
+EXTRAS: Final = {
+    "greenlet": "world",
+    "kazoo": "zookeeper",
+    "markdown_it": "plot",
+    "matplotlib": "plot",
+    "pyarrow": "arrow",
+    "pyspark": "spark",
+    "scramp": "sasl",
+    "starlette": "web",
+    "uvicorn": "web",
+}
 
 
 class CommandError(Exception):
@@ -21,3 +42,34 @@ class CommandError(Exception):
 def usage_error(message: str) -> CommandError:
     """Return the error for invalid options, with exit code 2."""
     return CommandError(message, EXIT_USAGE)
+
+
+def install_hint(*packages: str) -> str:
+    """Return the command that installs optional packages."""
+    extras = sorted({EXTRAS[each] for each in packages})
+    return f"pip install 'partage[{','.join(extras)}]'"
+
+
+@contextmanager
+def errors_on_stderr() -> Iterator[None]:
+    """End the process with one line on stderr for an error of a command in this context."""
+    try:
+        yield
+        return
+    except CommandError as error:
+        failure = error
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        failure = CommandError(f"this command needs {package}: {install_hint(package)}")
+    except ImportError as error:
+        if sys.platform != "win32":
+            raise
+        _end(str(error), EXIT_FAILED)
+    _end(failure.message, failure.exit_code)
+
+
+def _end(message: str, exit_code: int) -> NoReturn:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(exit_code)

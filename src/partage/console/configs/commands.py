@@ -21,6 +21,7 @@ from partage.console.configs.entities import (
     alter_configs,
     describe_configs,
     parse_changes,
+    require_brokers,
     select_entities,
 )
 
@@ -205,7 +206,7 @@ def alter(
     entities = select_entities(names_by_type, entity_type, entity_name)
     if not entities:
         raise usage_error(f"name the {entity_type} to change with --entity-name")
-    cluster.metadata()
+    require_brokers(cluster, entities)
     report = ConfigAlterationReport(
         not dry_run,
         [

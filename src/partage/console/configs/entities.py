@@ -101,7 +101,7 @@ def describe_configs(
     Raises:
         CommandError: An entity does not exist, or a broker does not respond.
     """
-    cluster.metadata()
+    require_brokers(cluster, entities)
     together = [each.resource for each in entities if each.type != "brokers"]
     # librdkafka accepts only one broker in a request.
     requests = [[each.resource] for each in entities if each.type == "brokers"]
@@ -123,6 +123,26 @@ def describe_configs(
         entries = sorted(answer.result().values(), key=lambda each: each.name)
         found.append((entity, [_value(entry) for entry in entries]))
     return found
+
+
+def require_brokers(cluster: ClusterClient, entities: Sequence[Entity]) -> None:
+    """Raise an error if a broker is not in the cluster; librdkafka would wait for it.
+
+    Args:
+        cluster: Cluster of the entities.
+        entities: Entities of any type; the name of a broker may be empty (the default of all).
+
+    Raises:
+        CommandError: A broker is unknown or down, or no broker responds.
+    """
+    live = [str(each) for each in sorted(cluster.metadata().brokers)]
+    missing = [each.name for each in entities if each.type == "brokers" and each.name]
+    missing = [each for each in missing if each not in live]
+    if missing:
+        raise CommandError(
+            f"no live broker has the id {', '.join(missing)}; the live brokers are "
+            f"{', '.join(live)}"
+        )
 
 
 def alter_configs(

@@ -11,8 +11,8 @@ from typing import Annotated, Final, NamedTuple
 
 import typer
 
-from partage.console.common.dispatch import command_app, install_hint
-from partage.console.common.errors import CommandError, usage_error
+from partage.console.common.dispatch import command_app
+from partage.console.common.errors import CommandError, install_hint, usage_error
 from partage.console.common.options import CPU_COUNT, JobsOption, JsonOption
 from partage.console.common.output import (
     ProgressBar,

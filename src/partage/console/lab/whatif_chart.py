@@ -8,8 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from partage.console.common.dispatch import install_hint
-from partage.console.common.errors import CommandError, usage_error
+from partage.console.common.errors import CommandError, install_hint, usage_error
 from partage.lab.whatif.trial import TrialResult
 
 _INK: Final = "#22262b"

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from partage.console.common.datetime_option import parse_datetime
-from partage.console.common.dispatch import command_app, install_hint
-from partage.console.common.errors import CommandError
+from partage.console.common.dispatch import command_app
+from partage.console.common.errors import CommandError, install_hint
 from partage.console.common.options import JsonOption
 from partage.console.common.output import count, json_help, note, print_json
 from partage.console.common.pairs import parse_pairs

@@ -123,8 +123,10 @@ def delete(
     given = given_names(name, topic)
     if bool(given) == (offset_json_file is not None):
         raise usage_error("records delete requires either topics or --offset-json-file")
-    if bool(given) != (before_offset is not None):
-        raise usage_error("topics and --before-offset belong together")
+    if given and before_offset is None:
+        raise usage_error("topics require --before-offset; --before-offset end deletes all records")
+    if offset_json_file is not None and before_offset is not None:
+        raise usage_error("--before-offset requires topics; --offset-json-file has the offsets")
     if offset_json_file is not None:
         wanted = _read_file(offset_json_file)
         require_partitions(cluster, wanted)

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import msgspec
 import typer
+from confluent_kafka import KafkaError
 
 from partage.console.common.cluster_client import ClusterClient, error_text
 from partage.console.common.confirmation import confirm
@@ -147,8 +148,15 @@ def _delete(cluster: ClusterClient, names: list[str]) -> TopicDeletionReport:
             if refusal is None:
                 deleted.append(name)
             else:
-                failed.append(TopicDeletionFailure(name, error_text(refusal)))
+                failed.append(TopicDeletionFailure(name, _reason(refusal)))
     return TopicDeletionReport(deleted, failed)
+
+
+def _reason(refusal: KafkaError) -> str:
+    # librdkafka does not return the broker's message.
+    if refusal.code() == KafkaError.TOPIC_EXCEPTION:
+        return "clients cannot delete an internal topic"
+    return error_text(refusal)
 
 
 def _print_report(report: TopicDeletionReport, json: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from operator import attrgetter
@@ -127,6 +126,8 @@ def _with(settings: BrokerSettings, name: str, text: str) -> BrokerSettings:
             raise OverrideError(f"{name}={text}: {error}") from None
         defaults = {**settings.topic_defaults, topic_name: text}
         return msgspec.structs.replace(settings, topic_defaults=defaults)
+    import difflib  # only for a refused setting
+
     near = difflib.get_close_matches(name, setting_names(), n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise OverrideError(f"{name} is not a broker setting{hint}")

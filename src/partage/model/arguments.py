@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import operator
 import os
 import reprlib
@@ -170,6 +169,8 @@ def check_list(name: str, values: object, kind: type[Any], example: str) -> None
 def check_json(name: str, value: object) -> None:
     """Raise if JSON cannot express a value."""
     try:
+        import json  # only here, and not at the start of a broker
+
         json.dumps(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise invalid_argument(name, value, f"a value that JSON can express ({error})") from None

@@ -108,10 +108,6 @@ class GroupMetadataValue(Message):
     awaiting_sync: Annotated[Bool, Tagged(AWAITING_SYNC_TAG, since=4)] = False
 
 
-_decode_offset_key = decoder(OffsetCommitKey, 0, False)
-_encode_group_key = encoder(GroupMetadataKey, 0, False)
-_decode_group_key = decoder(GroupMetadataKey, 0, False)
-_encode_group = encoder(GroupMetadataValue, GROUP_VALUE_VERSION, True)
 _GROUP_KEY_PREFIX = _INT16.pack(GROUP_KEY_VERSION)
 _GROUP_PREFIX = _INT16.pack(GROUP_VALUE_VERSION)
 
@@ -151,7 +147,8 @@ def _offset_key(record: OffsetRecord | OffsetTombstone) -> bytes:
 
 
 def _group_key(group_id: str) -> bytes:
-    return b"".join((_GROUP_KEY_PREFIX, *_encode_group_key(GroupMetadataKey(group=group_id))))
+    encode = encoder(GroupMetadataKey, 0, False)
+    return b"".join((_GROUP_KEY_PREFIX, *encode(GroupMetadataKey(group=group_id))))
 
 
 def _offset_value(record: OffsetRecord) -> bytes:
@@ -197,7 +194,8 @@ def _group_value(record: GroupRecord) -> bytes:
         ],
         awaiting_sync=record.awaiting_sync,
     )
-    return b"".join((_GROUP_PREFIX, *_encode_group(value)))
+    encode = encoder(GroupMetadataValue, GROUP_VALUE_VERSION, True)
+    return b"".join((_GROUP_PREFIX, *encode(value)))
 
 
 # Decoding.
@@ -231,7 +229,7 @@ def _version(data: bytes) -> int:
 
 
 def _decode_offset(key: bytes, value: bytes | None) -> OffsetRecord | OffsetTombstone:
-    at: OffsetCommitKey = _decode_offset_key(key, 2)[0]
+    at: OffsetCommitKey = decoder(OffsetCommitKey, 0, False)(key, 2)[0]
     if value is None:
         return OffsetTombstone(group_id=at.group, topic=at.topic, partition=at.partition)
     version = _version(value)
@@ -253,16 +251,16 @@ def _decode_offset(key: bytes, value: bytes | None) -> OffsetRecord | OffsetTomb
 
 
 def _decode_group(key: bytes, value: bytes | None) -> GroupRecord | GroupTombstone:
-    group_id = _decode_group_key(key, 2)[0].group
+    at: GroupMetadataKey = decoder(GroupMetadataKey, 0, False)(key, 2)[0]
     if value is None:
-        return GroupTombstone(group_id=group_id)
+        return GroupTombstone(group_id=at.group)
     version = _version(value)
     if not 0 <= version <= GROUP_VALUE_VERSION:
         raise MalformedError(f"group has version {version}; supported: 0 to {GROUP_VALUE_VERSION}")
     decode = decoder(GroupMetadataValue, version, version >= _FLEXIBLE)
     held: GroupMetadataValue = decode(value, 2)[0]
     return GroupRecord(
-        group_id=group_id,
+        group_id=at.group,
         protocol_type=held.protocol_type or None,
         generation=held.generation,
         protocol=held.protocol,

@@ -48,7 +48,6 @@ _NO_TRANSACTION: Final = (NO_PRODUCER, -1)
 _REMEMBERED_IDS_MAX: Final = 1 << 16
 _REMEMBERED_LENGTH_MAX: Final = 256
 _BATCH_BYTES: Final = 512 * 1024  # start a new batch above this size, after an event
-_decode_topics = decoder(Subscription, 0, False)
 
 
 def shard_of(group_id: str, shard_count: int) -> int:
@@ -236,6 +235,6 @@ def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
     clients state 1 and omit its fields. Kafka's coordinator reads it the same way.
     """
     try:
-        return frozenset(_decode_topics(metadata, 2)[0].topics)
+        return frozenset(decoder(Subscription, 0, False)(metadata, 2)[0].topics)
     except MalformedError:
         return None

@@ -81,9 +81,6 @@ class TransactionLogValue(Message):
     last_epoch: Annotated[Int16, Tagged(LAST_EPOCH_TAG, since=1)] = NO_EPOCH
 
 
-_encode_key = encoder(TransactionLogKey, 0, False)
-_decode_key = decoder(TransactionLogKey, 0, False)
-_encode_value = encoder(TransactionLogValue, VALUE_VERSION, True)
 _KEY_PREFIX = _INT16.pack(KEY_VERSION)
 _VALUE_PREFIX = _INT16.pack(VALUE_VERSION)
 
@@ -94,11 +91,13 @@ def encode_transaction(record: TransactionLogRecord) -> tuple[bytes, bytes | Non
     Returns:
         Key and value; the value of a tombstone is None.
     """
+    encode_key = encoder(TransactionLogKey, 0, False)
     key = TransactionLogKey(transactional_id=record.transactional_id)
     value = None
     if isinstance(record, TransactionRecord):
-        value = b"".join((_VALUE_PREFIX, *_encode_value(_to_value(record))))
-    return b"".join((_KEY_PREFIX, *_encode_key(key))), value
+        encode_value = encoder(TransactionLogValue, VALUE_VERSION, True)
+        value = b"".join((_VALUE_PREFIX, *encode_value(_to_value(record))))
+    return b"".join((_KEY_PREFIX, *encode_key(key))), value
 
 
 def _to_value(record: TransactionRecord) -> TransactionLogValue:
@@ -136,7 +135,7 @@ def decode_transaction(key: bytes, value: bytes | None) -> TransactionLogRecord 
     """
     if _version(key) != KEY_VERSION:
         return None
-    transactional_id = _decode_key(key, 2)[0].transactional_id
+    transactional_id = decoder(TransactionLogKey, 0, False)(key, 2)[0].transactional_id
     if value is None:
         return TransactionTombstone(transactional_id=transactional_id)
     version = _version(value)

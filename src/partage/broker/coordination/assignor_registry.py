@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable
-from importlib.metadata import entry_points
 from typing import Final
 
 from partage.assignors import (
@@ -88,6 +87,9 @@ def _load(name: str) -> ServerSideAssignor:
     module, colon, attribute = name.partition(":")
     if colon:
         return AssignorAdapter(_instance(name, getattr(importlib.import_module(module), attribute)))
+    # Not at the start of a broker: with its imports it takes 10 ms.
+    from importlib.metadata import entry_points
+
     found = entry_points(group=ENTRY_POINT_GROUP, name=name)
     if not found:
         known = sorted([*_BUILT_IN, *_OURS, *entry_points(group=ENTRY_POINT_GROUP).names])

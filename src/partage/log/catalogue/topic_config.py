@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache
@@ -142,6 +141,8 @@ def check_configs(
         key = keys.get(name)
         if key is None:
             shown = name[:_SHOWN_MAX]
+            import difflib  # only for a refused config
+
             near = difflib.get_close_matches(shown, keys, n=1)
             hint = f"; did you mean '{near[0]}'?" if near else ""
             return _invalid(f"unknown {kind} config '{shown}'{hint}")

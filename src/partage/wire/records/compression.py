@@ -12,9 +12,8 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, Final, NamedTuple
-
-import cramjam
 
 from partage.wire.primitives import MalformedError, decode_uvarint
 from partage.wire.records.batch import Compression
@@ -60,7 +59,7 @@ def decompress(codec: int, payload: Buffer, size_max: int) -> bytes:
         raise MalformedError(f"unknown compression codec {codec}")
     try:
         return unpack(payload, size_max)
-    except (cramjam.DecompressionError, zlib.error, struct.error, IndexError) as error:
+    except (_cramjam().DecompressionError, zlib.error, struct.error, IndexError) as error:
         name = Compression(codec).name.lower()
         raise MalformedError(f"{name} payload cannot be decompressed: {error}") from error
 
@@ -84,6 +83,14 @@ def compress(codec: int, payload: Buffer, level: int | None = None) -> bytes:
     if pack is None:
         raise ValueError(f"unknown compression codec {codec}")
     return pack(payload, level)
+
+
+@cache
+def _cramjam() -> Any:
+    """Return the package. The import at first use keeps 2 ms out of a broker's start."""
+    import cramjam
+
+    return cramjam
 
 
 def _too_large(size_max: int) -> MalformedError:
@@ -111,7 +118,7 @@ def _unpack_gzip(payload: Buffer, size_max: int) -> bytes:
 
 def _unpack_snappy(payload: Buffer, size_max: int) -> bytes:
     if payload[:8] != XERIAL_MAGIC:
-        return bytes(cramjam.snappy.decompress_raw(_snappy_checked(payload, size_max, size_max)))
+        return bytes(_cramjam().snappy.decompress_raw(_snappy_checked(payload, size_max, size_max)))
     view = memoryview(payload)
     chunks: list[Any] = []
     room = size_max
@@ -124,7 +131,7 @@ def _unpack_snappy(payload: Buffer, size_max: int) -> bytes:
         if size > end - pos:
             raise MalformedError("snappy payload is truncated")
         block = _snappy_checked(view[pos : pos + size], room, size_max)
-        chunks.append(cramjam.snappy.decompress_raw(block))
+        chunks.append(_cramjam().snappy.decompress_raw(block))
         room -= len(chunks[-1])
         pos += size
     return b"".join(chunks)
@@ -148,7 +155,7 @@ def _unpack_lz4(payload: Buffer, size_max: int) -> bytes:
         bound += block.size_max
         linked |= block.linked
     if linked:
-        return _into_bounded(cramjam.lz4.decompress_into, payload, bound, size_max)
+        return _into_bounded(_cramjam().lz4.decompress_into, payload, bound, size_max)
     # Kafka's clients write independent blocks. Decompressing them one by one takes a third of the
     # time, because the frame decoder also verifies checksums that the batch's CRC makes redundant.
     view, out = memoryview(payload), bytearray(min(bound, size_max))
@@ -164,10 +171,10 @@ def _unpack_lz4(payload: Buffer, size_max: int) -> bytes:
             continue
         size = min(block.size_max, left)
         try:
-            used += cramjam.lz4.decompress_block_into(
+            used += _cramjam().lz4.decompress_block_into(
                 stored, room[used : used + size], output_len=size
             )
-        except cramjam.DecompressionError as error:
+        except _cramjam().DecompressionError as error:
             if left < block.size_max:  # most likely; a damaged block fails in the same way
                 raise _too_large(size_max) from error
             raise
@@ -176,7 +183,7 @@ def _unpack_lz4(payload: Buffer, size_max: int) -> bytes:
 
 def _unpack_zstd(payload: Buffer, size_max: int) -> bytes:
     bound = _zstd_bound(payload, size_max)
-    return _into_bounded(cramjam.zstd.decompress_into, payload, bound, size_max)
+    return _into_bounded(_cramjam().zstd.decompress_into, payload, bound, size_max)
 
 
 def _into_bounded(
@@ -186,7 +193,7 @@ def _into_bounded(
     out = bytearray(min(bound, size_max))
     try:
         size = decoder(payload, out)
-    except cramjam.DecompressionError as error:
+    except _cramjam().DecompressionError as error:
         # The decoder has no separate error type for a full buffer.
         if bound > size_max and "whole buffer" in str(error):
             raise _too_large(size_max) from error
@@ -316,7 +323,7 @@ def _pack_snappy(payload: Buffer, level: int | None) -> bytes:
     view = memoryview(payload)
     parts = [XERIAL_HEADER]
     for start in range(0, len(view), XERIAL_BLOCK_SIZE):
-        block = bytes(cramjam.snappy.compress_raw(view[start : start + XERIAL_BLOCK_SIZE]))
+        block = bytes(_cramjam().snappy.compress_raw(view[start : start + XERIAL_BLOCK_SIZE]))
         parts += (_BE32.pack(len(block)), block)
     return b"".join(parts)
 
@@ -326,7 +333,7 @@ def _pack_lz4(payload: Buffer, level: int | None) -> bytes:
     parts: list[Buffer] = [LZ4_HEADER]
     for start in range(0, len(view), LZ4_BLOCK_SIZE):
         chunk = view[start : start + LZ4_BLOCK_SIZE]
-        block = bytes(cramjam.lz4.compress_block(chunk, store_size=False))
+        block = bytes(_cramjam().lz4.compress_block(chunk, store_size=False))
         if len(block) < len(chunk):
             parts += (_U32.pack(len(block)), block)
         else:
@@ -336,7 +343,7 @@ def _pack_lz4(payload: Buffer, level: int | None) -> bytes:
 
 
 def _pack_zstd(payload: Buffer, level: int | None) -> bytes:
-    return bytes(cramjam.zstd.compress(payload, level=ZSTD_LEVEL if level is None else level))
+    return bytes(_cramjam().zstd.compress(payload, level=ZSTD_LEVEL if level is None else level))
 
 
 _UNPACK: Final[dict[int, Callable[[Buffer, int], bytes]]] = {

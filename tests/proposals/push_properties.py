@@ -96,7 +96,8 @@ class PushMachine(CoordinatorMachine):
                 self.respond_unasked(which, rng.choice((PingResponse, StopFetcherResponse)))
             case 11 if self.waiting:
                 self.respond_to_all(phases=1)
-                self.respond(which, 0)
+                if self.waiting:  # a response may have closed the last connection
+                    self.respond(which, 0)
                 if self.waiting:
                     self.lose(which + 1)
 

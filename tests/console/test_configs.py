@@ -105,6 +105,14 @@ def test_configs_refusals_are_named(partage: PartageCli, topic: str, name: str) 
     assert partage.fails(*change).startswith(f"topic {topic} was not altered: ")
 
 
+@pytest.mark.parametrize(
+    "arguments", [["describe"], ["alter", "--add-config", "log.cleaner.backoff.ms=1", "--dry-run"]]
+)
+def test_configs_unknown_broker_is_named(partage: PartageCli, arguments: list[str]) -> None:
+    error = partage.fails("configs", *arguments, "--broker", "9")
+    assert error == "no live broker has the id 9; the live brokers are 1"
+
+
 def test_changes_are_parsed_as_kafka_writes_them() -> None:
     given = ["a=1,b=[2,3]", "c=", "d=x=y"]
     assert parse_changes(given, "--add-config") == {"a": "1", "b": "2,3", "c": "", "d": "x=y"}

@@ -77,7 +77,12 @@ def test_delete_on_terminal_asks_first(partage: PartageCli, filled: str) -> None
     ("arguments", "says", "code"),
     [
         ([], "records delete requires either topics or --offset-json-file", 2),
-        (["{topic}"], "topics and --before-offset belong together", 2),
+        (["{topic}"], "topics require --before-offset; --before-offset end deletes all", 2),
+        (
+            ["--offset-json-file", "none.json", "--before-offset", "1"],
+            "--before-offset requires topics; --offset-json-file has the offsets",
+            2,
+        ),
         (["{topic}", "--before-offset", "soon"], "invalid --before-offset 'soon'", 2),
         (["{topic}:9", "--before-offset", "1"], "topic {topic} has no partition 9", 1),
         (["none", "--before-offset", "1"], "no such topic: none", 1),

@@ -163,6 +163,13 @@ def test_delete_on_terminal_asks_first(
     assert (topic not in partage("topics", "list").out) == is_deleted
 
 
+def test_delete_of_internal_topic_names_the_reason(partage: PartageCli) -> None:
+    error = partage.fails("topics", "delete", "__consumer_offsets", "--yes")
+    assert error == (
+        "topic __consumer_offsets was not deleted: clients cannot delete an internal topic"
+    )
+
+
 def test_pattern_never_deletes_internal_topics(partage: PartageCli, topic: str) -> None:
     partage("produce", "-t", topic, stdin="a\n")
     partage("consume", "-t", topic, "-g", topic, "--from-beginning", "-e")

@@ -11,8 +11,10 @@ def record_size(
     member_id: str, instance_id: str | None, client_id: str, protocols: tuple[Protocol, ...]
 ) -> int:
     """Return an upper bound of the bytes that a member takes in its group's record."""
-    names = (member_id, instance_id or "", client_id, *(p.name for p in protocols))
-    return sum(len(name.encode()) for name in names) + sum(len(p.metadata) for p in protocols)
+    size = len(f"{member_id}{instance_id or ''}{client_id}".encode())
+    for protocol in protocols:
+        size += len(protocol.name.encode()) + len(protocol.metadata)
+    return size
 
 
 class Member:

@@ -11,8 +11,9 @@ import struct
 import time
 from collections.abc import Awaitable, Callable
 
-from bench.load import Address, Caller, call, connect, decoded, encoded
+from bench.load import Address, Caller, call, connect, decoded, encoded, exchange
 from partage.model.errors import ErrorCode
+from partage.wire.apis.api_versions import API_VERSIONS, ApiVersionsRequest
 from partage.wire.apis.find_coordinator import (
     FIND_COORDINATOR,
     FindCoordinatorRequest,
@@ -301,10 +302,17 @@ async def connect_group(
     heartbeat_interval_s: float,
     session_ms: int = 60_000,
 ) -> Group:
-    """Return a group whose members are connected and have not joined."""
+    """Return a group whose members are connected and have not joined.
+
+    As clients do, each asks for the versions first. Without that, the broker may accept the last
+    connections only after the other members have formed the group, which then forms twice.
+    """
     await wait_for_coordinator(address, group_id)
     group = Group(group_id, heartbeat_interval_s=heartbeat_interval_s, session_ms=session_ms)
-    group.members = [Member(group, caller) for caller in await connect(address, size)]
+    callers = await connect(address, size)
+    versions = encoded(API_VERSIONS, 0, ApiVersionsRequest())
+    await asyncio.gather(*(exchange(caller, versions) for caller in callers))
+    group.members = [Member(group, caller) for caller in callers]
     return group
 
 

@@ -43,6 +43,7 @@ TEST_OVERRIDES: Mapping[str, str] = {
     "partage.group.events.enable": "false",
 }
 _START_TIMEOUT_S = 30.0
+_NOT_STARTED = "the broker is not started: use it in a with statement, or call start()"
 #: Brokers between `ThreadedBroker.start` and `ThreadedBroker.stop`.
 _running: set[ThreadedBroker] = set()
 
@@ -89,13 +90,15 @@ class ThreadedBroker:
     @property
     def broker(self) -> Broker:
         """The broker, for work on its loop; see `run`."""
-        assert self._broker is not None, "the broker is not started"
+        if self._broker is None:
+            raise RuntimeError(_NOT_STARTED)
         return self._broker
 
     @property
     def faults(self) -> Faults:
         """The faults that can be injected; see `partage.testing.Faults`."""
-        assert self._faults is not None, "the broker is not started"
+        if self._faults is None:
+            raise RuntimeError(_NOT_STARTED)
         return self._faults
 
     def create_topic(

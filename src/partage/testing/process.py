@@ -59,15 +59,19 @@ class BrokerProcess:
     @property
     def pid(self) -> int:
         """Process id, for signals."""
-        assert self._process is not None, "the broker is not started"
-        return self._process.pid
+        return self._running().pid
 
     def start(self) -> Self:
         """Start, and return once clients can connect.
 
         Raises:
-            RuntimeError: the broker ended instead; the message has the last line of its log.
+            RuntimeError: the broker runs already, or it ended instead; then the message has the
+                last line of its log.
         """
+        if self._process is not None:
+            if self._process.poll() is None:
+                raise RuntimeError("the broker is running already: call kill() or stop() first")
+            self.stop()  # It was ended by a signal from elsewhere.
         if self._listen == _ANY_PORT:
             self._listen = self._reserve_address()
         self.data_dir.mkdir(parents=True, exist_ok=True)
@@ -124,8 +128,7 @@ class BrokerProcess:
         return self._signal(signal.SIGTERM)
 
     def _signal(self, number: signal.Signals) -> int:
-        process = self._process
-        assert process is not None, "the broker is not started"
+        process = self._running()
         process.send_signal(number)
         try:
             code = process.wait(_STOP_TIMEOUT_S)
@@ -134,6 +137,11 @@ class BrokerProcess:
                 process.stdout.close()
         self._process = None
         return code
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            raise RuntimeError("the broker is not running: call start() first")
+        return self._process
 
     def remove(self) -> None:
         """Kill the process if it runs, and delete its temporary directory."""

@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, KafkaError
 from partage.console.common.client_requests import prepare_next_poll
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.errors import CommandError
+from partage.console.common.table import frame_width
 from partage.console.common.watch import watch
 from polled_conditions import eventually
 
@@ -241,3 +242,18 @@ def test_next_poll_renews_librdkafka_only_if_needed() -> None:
     admin = cluster.admin
     prepare_next_poll(cluster)
     assert cluster.admin is not admin
+
+
+def test_watch_wraps_error_at_terminal_width(capsys: pytest.CaptureFixture[str]) -> None:
+    calls = []
+
+    def show() -> None:
+        calls.append(len(calls))
+        if len(calls) == 2:
+            raise CommandError("no Kafka broker answered at 127.0.0.1:9092 within 5000 ms")
+        if len(calls) == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    with frame_width(40):
+        watch(ClusterClient("localhost:1", {}, 1_000, verbose=False), show, 0.05)
+    assert "error: no Kafka broker answered at\n127.0.0.1:9092 within" in capsys.readouterr().out

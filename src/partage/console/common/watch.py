@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
@@ -73,7 +74,9 @@ def _again(cluster: ClusterClient, show: Callable[[], None]) -> str:
     try:
         return _shown(show)
     except CommandError as failure:
-        return f"error: {failure.message}"
+        text = f"error: {failure.message}"
+        width = output_width()
+        return text if width is None else textwrap.fill(text, width, break_on_hyphens=False)
 
 
 def _shown(show: Callable[[], None]) -> str:

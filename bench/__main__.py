@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
+from bench.committed import COMMITTED, MeasuredTable, compare, load, save, slower_table
 from bench.figures import Figure, table_of
 from bench.machine import MachineLoad, describe, fdatasync_time
 from bench.page import table, update
@@ -21,6 +22,7 @@ BENCHMARKS = (
     "consumer_groups",
     "topics",
     "commits",
+    "costs",
     "cores",
     "transactions",
     "start",
@@ -35,36 +37,48 @@ BENCHMARKS = (
 
 
 def main() -> None:
-    """Run the benchmarks and print one table for each. No figure is checked."""
+    """Run the benchmarks and print one table for each.
+
+    No figure is checked. Rows that are slower than the committed ones are printed, except with
+    ``--quick``, whose rounds are too short, and with ``--page``, which replaces them.
+    """
     arguments = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     arguments.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
     arguments.add_argument("--quick", action="store_true", help="small and short: do they work?")
     arguments.add_argument("--no-kafka", action="store_true", help="leave Apache Kafka out")
     arguments.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
-    arguments.add_argument("--page", type=Path, metavar="FILE", help="put the tables into a page")
+    arguments.add_argument(
+        "--page",
+        type=Path,
+        metavar="FILE",
+        help="put the tables into a page, and the figures into the JSON file beside it",
+    )
     chosen = arguments.parse_args()
     unknown = set(chosen.names) - set(BENCHMARKS)
     if unknown:
         arguments.error(f"no such benchmark: {', '.join(sorted(unknown))}")
     console = Console(width=None if Console().is_terminal else 150)
     sync = fdatasync_time()
-    machine = f"{describe()}; {sync}"
+    description = describe()
+    machine = f"{description}; {sync}"
     console.print(machine, highlight=False)
     results: dict[str, Any] = {}
     tables: dict[str, str] = {}
+    measured: dict[str, MeasuredTable] = {}
     report = {"machine": machine, "fdatasync_ms": sync._asdict(), "questions": results}
     for name in chosen.names or BENCHMARKS:
         benchmark = importlib.import_module(f"bench.{name}")
-        load, began = MachineLoad(), time.monotonic()
+        machine_load, began = MachineLoad(), time.monotonic()
         figures: list[Figure] = list(
             benchmark.measure(is_quick=chosen.quick, with_kafka=not chosen.no_kafka)
         )
         console.print()
         if figures:
             console.print(table_of(benchmark.TITLE, figures))
-        conditions = f"{machine}. {time.monotonic() - began:.0f} s; {load}"
+        conditions = f"{machine}. {time.monotonic() - began:.0f} s; {machine_load}"
         console.print(f"[dim]{name}: {conditions}[/dim]", highlight=False)
         tables[name] = table(figures, conditions)
+        measured[name] = MeasuredTable(machine=description, figures=tuple(figures))
         results[name] = {"busy": conditions, "figures": [f.as_json() for f in figures]}
         if chosen.page and hasattr(benchmark, "draw"):
             benchmark.draw(chosen.page.parent)
@@ -72,6 +86,19 @@ def main() -> None:
             chosen.json.write_text(json.dumps(report, indent=2))
     if chosen.page:
         update(chosen.page, tables)
+        save(chosen.page.with_suffix(".json"), measured)
+    elif not chosen.quick:
+        committed = load(COMMITTED)
+        console.print()
+        console.print(
+            slower_table(
+                {
+                    name: compare(committed[name], now)
+                    for name, now in measured.items()
+                    if name in committed
+                }
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Our broker's connections without a state machine: the minimum cost of a Heartbeat.
+"""Our broker's connections without a state machine: the minimum cost of a Heartbeat or commit.
 
 The broker's own code splits frames, decodes headers and bodies, and encodes and sends responses.
 The handler always returns success. The program prints its address and serves until it is killed.
@@ -15,18 +15,23 @@ from partage.broker.net.inbound_request import InboundRequest
 from partage.broker.net.server import Server
 from partage.model.settings import ConnectionLimits
 from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatResponse
+from partage.wire.apis.offset_commit import OFFSET_COMMIT, OffsetCommitResponse
 
 
 async def serve() -> None:
-    """Serve Heartbeats."""
-    response = HEARTBEAT.encode_response(4, HeartbeatResponse(error_code=0))
+    """Serve Heartbeats, and commits with an empty response."""
+    heartbeat = HEARTBEAT.encode_response(4, HeartbeatResponse(error_code=0))
+    commit = OFFSET_COMMIT.encode_response(8, OffsetCommitResponse(topics=[]))
     server = Server(ConnectionLimits(), Clock())
     host, port = await server.listen("127.0.0.1", 0)
 
     def handle_heartbeat(inbound: InboundRequest) -> None:
-        inbound.respond_encoded(response)
+        inbound.respond_encoded(heartbeat)
 
-    server.serve({HEARTBEAT.key: handle_heartbeat})
+    def handle_commit(inbound: InboundRequest) -> None:
+        inbound.respond_encoded(commit)
+
+    server.serve({HEARTBEAT.key: handle_heartbeat, OFFSET_COMMIT.key: handle_commit})
     print(f"{host}:{port}", flush=True)
     await asyncio.Event().wait()
 

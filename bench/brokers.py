@@ -24,6 +24,7 @@ from interop.peers.kafka import JVM_FOR_BENCHMARKS, VERSION, ApacheKafka
 
 OURS: Final = "partage"
 BARE: Final = "bare handler"
+ECHO: Final = "bare echo"
 KAFKA: Final = f"Apache Kafka {VERSION}"
 #: franz-go's broker for tests.
 KFAKE: Final = "kfake"
@@ -165,15 +166,24 @@ def kafka(*, sync: str = "os") -> Iterator[Broker]:
         yield host.start()
 
 
+def bare_handler() -> AbstractContextManager[Broker]:
+    """Return our broker's connections with a handler that always succeeds, to be started."""
+    return _bare_server("bench.bare_handler", BARE)
+
+
+def bare_echo() -> AbstractContextManager[Broker]:
+    """Return a server that returns each frame unchanged, to be started."""
+    return _bare_server("bench.bare_echo", ECHO)
+
+
 @contextmanager
-def bare_handler() -> Iterator[Broker]:
-    """Yield our broker's connections with a handler that always succeeds."""
+def _bare_server(module: str, name: str) -> Iterator[Broker]:
     with pinned(_BROKER_CORES):
-        command = [sys.executable, "-m", "bench.bare_handler"]
+        command = [sys.executable, "-m", module]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        yield Broker.at(BARE, process.stdout.readline().strip(), process.pid)
+        yield Broker.at(name, process.stdout.readline().strip(), process.pid)
     finally:
         process.kill()
         process.communicate()

@@ -52,14 +52,28 @@ async def commit_load(
     """Let the members of ``groups`` groups commit."""
     if tag == "0":
         await create_topic(broker.address, TOPIC, _CLIENTS)
+    callers, frames = await commit_clients(broker, groups, f"committing-{groups}-{tag}")
+    if warm_up_s:
+        await closed_loop(callers, frames, warm_up_s)
+    cpu = broker.cpu_s()
+    load = await closed_loop(callers, frames, seconds)
+    cpu = broker.cpu_s() - cpu
+    for caller in callers:
+        caller.close()
+    return CommitRound(
+        load.per_s, cpu / load.responses * 1e6, percentile(load.latencies_s, 0.99) * 1e3
+    )
+
+
+async def commit_clients(
+    broker: Broker, groups: int, prefix: str
+) -> tuple[list[Caller], list[bytes]]:
+    """Form groups; return the connections of their 100 members, and a commit for each."""
     callers: list[Caller] = []
     frames: list[bytes] = []
     for number in range(groups):
         group = await connect_group(
-            broker.address,
-            f"committing-{groups}-{number}-{tag}",
-            _CLIENTS // groups,
-            heartbeat_interval_s=0.05,
+            broker.address, f"{prefix}-{number}", _CLIENTS // groups, heartbeat_interval_s=0.05
         )
         await form(group)
         for member in group.members:
@@ -75,16 +89,7 @@ async def commit_load(
             )
             callers.append(member.caller)
             frames.append(encoded(OFFSET_COMMIT, _VERSION, request))
-    if warm_up_s:
-        await closed_loop(callers, frames, warm_up_s)
-    cpu = broker.cpu_s()
-    load = await closed_loop(callers, frames, seconds)
-    cpu = broker.cpu_s() - cpu
-    for caller in callers:
-        caller.close()
-    return CommitRound(
-        load.per_s, cpu / load.responses * 1e6, percentile(load.latencies_s, 0.99) * 1e3
-    )
+    return callers, frames
 
 
 def _compared(sync: str, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:

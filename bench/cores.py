@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from bench.brokers import Broker, ours_host
 from bench.commits import commit_load
 from bench.figures import Figure, figures_of_rounds
-from bench.heartbeats import connect_members
+from bench.heartbeats import heartbeat_clients
 from bench.load import closed_loop
 from bench.members import TOPIC
 from bench.topics import create_topic
@@ -28,7 +28,7 @@ TITLE = "Several cores"
 _TWO, _ONE = "two processes", "one process"
 _LOADS: Final = 2
 _ALL_CORES: Final = os.sched_getaffinity(0)
-_GROUPS, _GROUP_SIZE = 10, 10
+_CLIENTS = 100
 _RATIO_WANTED: Final = 1.6
 
 
@@ -61,11 +61,7 @@ def measure(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
 
 async def heartbeat_load(broker: Broker, prefix: str, seconds: float) -> float:
     """Let the members of ten groups send heartbeats; return the number per second."""
-    members = await connect_members(broker.address, _GROUPS, _GROUP_SIZE, prefix)
-    for member in members:
-        member.stop_heartbeats()
-    callers = [member.caller for member in members]
-    frames = [member.heartbeat_frame() for member in members]
+    callers, frames = await heartbeat_clients(broker, prefix)
     await closed_loop(callers, frames, 0.5)
     load = await closed_loop(callers, frames, seconds)
     for caller in callers:
@@ -80,7 +76,7 @@ def _compared(what: str, load: _Load, rounds: int) -> Iterator[Figure]:
         hosts = [ours_host(sync="os", cores=_ALL_CORES) for _ in range(_LOADS)]
         brokers = [stack.enter_context(host).start() for host in hosts]
         for broker in brokers:
-            loads[0].run(create_topic, broker.address, TOPIC, _GROUPS * _GROUP_SIZE)
+            loads[0].run(create_topic, broker.address, TOPIC, _CLIENTS)
         threads = stack.enter_context(ThreadPoolExecutor(_LOADS))
         for turn in range(rounds):
             for name, of_load in ((_TWO, brokers), (_ONE, brokers[:1] * _LOADS)):
@@ -92,5 +88,5 @@ def _compared(what: str, load: _Load, rounds: int) -> Iterator[Figure]:
         "/s",
         seen,
         ratios_wanted={_ONE: _RATIO_WANTED},
-        note="two load generators with 100 clients each use the same cores",
+        note=f"{_LOADS} load generators with {_CLIENTS} clients each use the same cores",
     )

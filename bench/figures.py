@@ -19,7 +19,8 @@ class Figure:
     """One measured number.
 
     ``ratio_wanted`` is the target of `ratio`. ``wanted`` is the target of ``ours``: a minimum, or
-    with ``less_is_better`` a maximum. ``ratios`` has the ratio of each round, if there are several.
+    with ``less_is_better`` a maximum. ``ours_rounds`` and ``peer_rounds`` have the result of each
+    round, if there are several.
     """
 
     what: str
@@ -31,7 +32,19 @@ class Figure:
     wanted: float | None = None
     ratio_wanted: float | None = None
     note: str = ""
-    ratios: tuple[float, ...] = ()
+    ours_rounds: tuple[float, ...] = ()
+    peer_rounds: tuple[float, ...] = ()
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """The ratio of each round, if there are several."""
+        if not self.peer_rounds:
+            return ()
+        return tuple(
+            ratio
+            for mine, its in zip(self.ours_rounds, self.peer_rounds, strict=True)
+            if (ratio := _ratio(mine, its, less_is_better=self.less_is_better)) is not None
+        )
 
     @property
     def ratio(self) -> float | None:
@@ -71,7 +84,8 @@ class Figure:
 
     def as_json(self) -> dict[str, Any]:
         """Return all fields and the derived values."""
-        return {**asdict(self), "ratio": self.ratio, "is_met": self.is_met}
+        derived = {"ratio": self.ratio, "ratios": self.ratios, "is_met": self.is_met}
+        return {**asdict(self), **derived}
 
 
 def figures_of_rounds(
@@ -110,13 +124,8 @@ def figures_of_rounds(
             wanted=wanted if ratio_wanted is None else None,
             ratio_wanted=ratio_wanted,
             note="" if position else note,
-            ratios=tuple(
-                ratio
-                for one, other in zip(mine, its, strict=True)
-                if (ratio := _ratio(one, other, less_is_better=less_is_better)) is not None
-            )
-            if its
-            else (),
+            ours_rounds=tuple(mine),
+            peer_rounds=tuple(its),
         )
 
 

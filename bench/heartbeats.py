@@ -72,11 +72,7 @@ async def closed_loops(
             callers = await connect(broker.address, _CONNECTIONS)
             frames = next(iter(targets.values()))[2]  # it accepts the heartbeats of any member
         else:
-            members = await connect_members(broker.address, _GROUPS, _CONNECTIONS // _GROUPS)
-            for member in members:
-                member.stop_heartbeats()
-            callers = [member.caller for member in members]
-            frames = [member.heartbeat_frame() for member in members]
+            callers, frames = await heartbeat_clients(broker, "beating")
         targets[broker.name] = (broker, callers, frames)
     for name, (_, callers, frames) in targets.items():
         await closed_loop(callers, frames, warm_up_s[name])
@@ -89,6 +85,15 @@ async def closed_loops(
             p99_ms = percentile(load.latencies_s, 0.99) * 1e3
             seen[name].append(Round(load.per_s, cpu_us, p99_ms, load.load_share))
     return seen
+
+
+async def heartbeat_clients(broker: Broker, prefix: str) -> tuple[list[Caller], list[bytes]]:
+    """Form 10 groups; return the connections of their 100 members, and a heartbeat for each."""
+    size = _CONNECTIONS // _GROUPS
+    members = await connect_members(broker.address, _GROUPS, size, prefix)
+    for member in members:
+        member.stop_heartbeats()
+    return [member.caller for member in members], [member.heartbeat_frame() for member in members]
 
 
 async def connect_members(

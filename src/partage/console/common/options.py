@@ -140,7 +140,9 @@ _Verbose = Annotated[
 ]
 
 
-def with_cluster(timeout_option: str = "--timeout-ms") -> Callable[[Callable[..., None]], Any]:
+def with_cluster(
+    timeout_option: str = "--timeout-ms", timeout_help: str = "Request timeout."
+) -> Callable[[Callable[..., None]], Any]:
     """Return a decorator that adds the options for connecting to a cluster.
 
     The command gets the `ClusterClient` (`partage.console.common.cluster_client`) as its argument
@@ -148,6 +150,7 @@ def with_cluster(timeout_option: str = "--timeout-ms") -> Callable[[Callable[...
 
     Args:
         timeout_option: Name of the option for the request timeout.
+        timeout_help: Help text of that option.
     """
     timeout = Annotated[
         int,
@@ -155,7 +158,7 @@ def with_cluster(timeout_option: str = "--timeout-ms") -> Callable[[Callable[...
             timeout_option,
             metavar="MS",
             min=1,
-            help="Request timeout.",
+            help=timeout_help,
         ),
     ]
     shared: list[tuple[str, Any, object]] = [

@@ -62,7 +62,9 @@ def _switch(name: str, what: str) -> Any:
 
 
 @app.command("consume", epilog=json_help(JsonRecord, "prints one line per record:"))
-@with_cluster("--connect-timeout-ms")
+@with_cluster(
+    "--connect-timeout-ms", "Request timeout, and the longest wait for a cluster that is lost."
+)
 def consume(
     cluster: ClusterClient,
     name: TopicsArgument = None,

@@ -26,6 +26,7 @@ BENCHMARKS = (
     "cores",
     "transactions",
     "start",
+    "startup",
     "records",
     "consume",
     "assignors",

@@ -11,10 +11,16 @@ from hypothesis import strategies as st
 
 from partage.model.settings import TransactionSettings
 from partage.model.topic_partition import TopicPartition
-from partage.store.transaction_formats import decode_transaction, encode_transaction
+from partage.store.transaction_formats import (
+    TransactionLogKey,
+    TransactionLogValue,
+    decode_transaction,
+    encode_transaction,
+)
 from partage.store.transaction_log import encode_transactions, replay_transactions
 from partage.transactions.records import TransactionRecord, TransactionTombstone
 from partage.transactions.states import TransactionState
+from partage.wire.codec import decoder, encoder
 from partage.wire.primitives import MalformedError
 
 KEY = "000000096772c3b6c39f652d61"
@@ -111,6 +117,29 @@ def records(draw: st.DrawFn) -> TransactionRecord:
 @given(records())
 def test_record_survives_its_format(record: TransactionRecord) -> None:
     assert decode_transaction(*encode_transaction(record)) == record
+
+
+@given(records(), partitions)
+def test_record_has_the_bytes_of_the_codec(
+    record: TransactionRecord, added: tuple[TopicPartition, ...]
+) -> None:
+    record = msgspec.structs.replace(record, partitions=added)
+    key, value = encode_transaction(record)
+    read, _ = decoder(TransactionLogKey, 0, False)(key, 2)
+    assert b"".join((b"\0\0", *encoder(TransactionLogKey, 0, False)(read))) == key
+    assert value is not None
+    held, end = decoder(TransactionLogValue, 1, True)(value, 2)
+    assert end == len(value)
+    assert b"".join((b"\0\1", *encoder(TransactionLogValue, 1, True)(held))) == value
+
+
+def test_largest_transaction_has_the_bytes_of_the_codec() -> None:
+    many = tuple(TopicPartition("t" * 249, number) for number in range(20_000))
+    record = msgspec.structs.replace(COMMON, state=TransactionState.ONGOING, partitions=many)
+    _, value = encode_transaction(record)
+    assert value is not None
+    held, _ = decoder(TransactionLogValue, 1, True)(value, 2)
+    assert b"".join((b"\0\1", *encoder(TransactionLogValue, 1, True)(held))) == value
 
 
 def test_tombstone_survives_its_format() -> None:

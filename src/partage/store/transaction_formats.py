@@ -8,6 +8,7 @@ a value is a tombstone.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 from partage.model.topic_partition import TopicPartition
@@ -19,8 +20,8 @@ from partage.transactions.records import (
     TransactionTombstone,
 )
 from partage.transactions.states import TransactionState
-from partage.wire.codec import decoder, encoder
-from partage.wire.primitives import MalformedError
+from partage.wire.codec import decoder
+from partage.wire.primitives import MalformedError, encode_uvarint
 from partage.wire.types import (
     Array,
     Int8,
@@ -81,8 +82,19 @@ class TransactionLogValue(Message):
     last_epoch: Annotated[Int16, Tagged(LAST_EPOCH_TAG, since=1)] = NO_EPOCH
 
 
-_KEY_PREFIX = _INT16.pack(KEY_VERSION)
-_VALUE_PREFIX = _INT16.pack(VALUE_VERSION)
+_KEY_START = struct.Struct(">hh")  # version, size of the transactional id
+#: Version, producer id and epoch, timeout, status.
+_VALUE_START = struct.Struct(">hqhib")
+_TIMES = struct.Struct(">qq")
+# A tagged field: tag, size, content.
+_TAGGED_INT64 = struct.Struct(">BBq")
+_TAGGED_INT16 = struct.Struct(">BBh")
+_TAGGED_LAST_EPOCH = struct.Struct(">2sBh")
+_LAST_EPOCH_TAG_BYTES = encode_uvarint(LAST_EPOCH_TAG)
+_NULL_ARRAY = _NO_TAGS = b"\0"
+
+
+# The records are packed here and not by the codec, because a client waits for each of them.
 
 
 def encode_transaction(record: TransactionLogRecord) -> tuple[bytes, bytes | None]:
@@ -91,37 +103,50 @@ def encode_transaction(record: TransactionLogRecord) -> tuple[bytes, bytes | Non
     Returns:
         Key and value; the value of a tombstone is None.
     """
-    encode_key = encoder(TransactionLogKey, 0, False)
-    key = TransactionLogKey(transactional_id=record.transactional_id)
-    value = None
-    if isinstance(record, TransactionRecord):
-        encode_value = encoder(TransactionLogValue, VALUE_VERSION, True)
-        value = b"".join((_VALUE_PREFIX, *encode_value(_to_value(record))))
-    return b"".join((_KEY_PREFIX, *encode_key(key))), value
+    name = record.transactional_id.encode()
+    key = _KEY_START.pack(KEY_VERSION, len(name)) + name
+    return key, _encode_value(record) if isinstance(record, TransactionRecord) else None
 
 
-def _to_value(record: TransactionRecord) -> TransactionLogValue:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in record.partitions:
-        topics.setdefault(topic, []).append(partition)
-    return TransactionLogValue(
-        producer_id=record.producer_id,
-        previous_producer_id=record.previous_producer_id,
-        next_producer_id=record.next_producer_id,
-        producer_epoch=record.epoch,
-        transaction_timeout_ms=record.timeout_ms,
-        transaction_status=_STATE_NUMBERS[record.state],
-        transaction_partitions=[
-            TransactionLogPartitions(topic=topic, partition_ids=ids)
-            for topic, ids in topics.items()
-        ]
-        if record.state is not TransactionState.EMPTY  # as in Kafka
-        else None,
-        transaction_last_update_timestamp_ms=record.updated_ms,
-        transaction_start_timestamp_ms=record.started_ms,
-        client_transaction_version=record.version,
-        last_epoch=record.last_epoch,
+def _encode_value(record: TransactionRecord) -> bytes:
+    start = _VALUE_START.pack(
+        VALUE_VERSION,
+        record.producer_id,
+        record.epoch,
+        record.timeout_ms,
+        _STATE_NUMBERS[record.state],
     )
+    # null as in Kafka
+    is_empty = record.state is TransactionState.EMPTY
+    partitions = _NULL_ARRAY if is_empty else _encode_partitions(record.partitions)
+    times = _TIMES.pack(record.updated_ms, record.started_ms)
+    return start + partitions + times + _encode_tags(record)
+
+
+def _encode_partitions(partitions: Sequence[TopicPartition]) -> bytes:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    parts = [encode_uvarint(len(topics) + 1)]
+    for topic, indexes in topics.items():
+        name, count = topic.encode(), len(indexes)
+        parts += (encode_uvarint(len(name) + 1), name, encode_uvarint(count + 1))
+        parts += (struct.pack(f">{count}i", *indexes), _NO_TAGS)
+    return b"".join(parts)
+
+
+def _encode_tags(record: TransactionRecord) -> bytes:
+    """Return the tagged fields that do not have their defaults, in the order of their tags."""
+    tags = []
+    if record.previous_producer_id != NO_PRODUCER_ID:
+        tags.append(_TAGGED_INT64.pack(0, 8, record.previous_producer_id))
+    if record.next_producer_id != NO_PRODUCER_ID:
+        tags.append(_TAGGED_INT64.pack(1, 8, record.next_producer_id))
+    if record.version:
+        tags.append(_TAGGED_INT16.pack(2, 2, record.version))
+    if record.last_epoch != NO_EPOCH:
+        tags.append(_TAGGED_LAST_EPOCH.pack(_LAST_EPOCH_TAG_BYTES, 2, record.last_epoch))
+    return bytes((len(tags),)) + b"".join(tags)
 
 
 def decode_transaction(key: bytes, value: bytes | None) -> TransactionLogRecord | None:

@@ -247,20 +247,20 @@ _COORDINATOR_MUTANTS = (
     _mutant(
         "a stored transaction loses its last partition",
         "partage.store.transaction_formats",
-        "    for topic, partition in record.partitions:\n",
-        "    for topic, partition in record.partitions[:-1] or record.partitions:\n",
+        "    for topic, partition in partitions:\n",
+        "    for topic, partition in partitions[:-1] or partitions:\n",
     ),
     _mutant(
         "a stored transaction loses its start",
         "partage.store.transaction_formats",
-        "        transaction_start_timestamp_ms=record.started_ms,\n",
-        "        transaction_start_timestamp_ms=1 << 60,\n",
+        "_TIMES.pack(record.updated_ms, record.started_ms)",
+        "_TIMES.pack(record.updated_ms, 1 << 60)",
     ),
     _mutant(
         "a stored transaction loses its last epoch",
         "partage.store.transaction_formats",
-        "        last_epoch=record.last_epoch,\n    )\n\n\ndef decode_transaction",
-        "    )\n\n\ndef decode_transaction",
+        "    if record.last_epoch != NO_EPOCH:\n",
+        "    if record.last_epoch != record.last_epoch:\n",
     ),
 )
 

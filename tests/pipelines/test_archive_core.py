@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from partage.console.pipelines.spark_runner import print_report
 from partage.pipelines.archive.batches import BatchArchiver
 from partage.pipelines.archive.deduplication import batch_ranges, unarchived_spans
 from partage.pipelines.archive.directory import (
@@ -412,3 +413,9 @@ def killing(*args):
 
 def failing(*args):
     raise OSError("disk full")
+
+
+def test_report_prints_first_and_last_offsets(capsys: pytest.CaptureFixture[str]) -> None:
+    partition = PartitionReport("flights", 3, 7, [(0, 1), (4, 10)])
+    print_report(ArchiveReport("archive", 7, 2, 900, 2, 0, [partition]), json=False)
+    assert capsys.readouterr().out.splitlines()[1] == "flights          3     7  0 4-9"

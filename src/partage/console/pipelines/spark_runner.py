@@ -78,7 +78,7 @@ def print_report(report: ArchiveReport, json: bool) -> None:
             each.topic,
             each.partition,
             each.rows,
-            " ".join(f"{first}-{end}" for first, end in each.spans),
+            " ".join(_offsets(first, end) for first, end in each.spans),
         )
         for each in report.partitions
     ]
@@ -90,3 +90,8 @@ def print_report(report: ArchiveReport, json: bool) -> None:
         f"{format_bytes(report.bytes)}, from {batches}; "
         f"{count(report.refused, 'duplicate')} left out"
     )
+
+
+def _offsets(first: int, end: int) -> str:
+    """Return the offsets from ``first`` up to, not including, ``end`` as ``first-last``."""
+    return str(first) if end - first == 1 else f"{first}-{end - 1}"

@@ -45,7 +45,8 @@ class Measure(NamedTuple):
     best: float
 
     def __str__(self) -> str:
-        return f"{number(self.median)} ({number(self.worst)} to {number(self.best)})"
+        low, high = sorted((self.worst, self.best))
+        return f"{number(self.median)} ({number(low)} to {number(high)})"
 
 
 class SlowerRow(NamedTuple):
@@ -133,6 +134,8 @@ def slower_table(comparisons: Mapping[str, Comparison]) -> Table | str:
     counts = (
         f"{compared} rows compared with the committed figures, {skipped} without an equal there"
     )
+    if not compared:
+        return "no row was compared: there are no committed figures that equal these rows"
     if not any(each.slower for each in comparisons.values()):
         return f"{counts}: none is slower"
     table = Table(title=f"Slower than committed ({counts})", title_justify="left")

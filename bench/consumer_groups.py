@@ -43,7 +43,7 @@ from bench.consumer_members import (
     join_group,
     settle,
 )
-from bench.figures import Figure
+from bench.figures import Figure, figures_of_rounds
 from bench.groups import callback_figure
 from bench.heartbeats import connect_members
 from bench.load import Caller, closed_loop, connect, exchange, percentile
@@ -95,8 +95,8 @@ class HeartbeatRate(NamedTuple):
 
 async def heartbeat_rates(
     brokers: list[Broker], rounds: int, seconds: float, warm_up_s: float
-) -> dict[tuple[str, str], HeartbeatRate]:
-    """Measure each broker and protocol in turn; return the medians by name and protocol."""
+) -> dict[tuple[str, str], list[HeartbeatRate]]:
+    """Measure each broker and protocol in turn; return the rounds by name and protocol."""
     targets: dict[tuple[str, str], tuple[Broker, list[Caller], list[bytes]]] = {}
     for broker in brokers:
         if broker.name == OURS:
@@ -117,10 +117,7 @@ async def heartbeat_rates(
             load = await closed_loop(callers, frames, seconds)
             cpu_us = (broker.cpu_s() - before) / load.responses * 1e6
             rates[key].append(HeartbeatRate(load.per_s, cpu_us))
-    return {
-        key: HeartbeatRate(*(statistics.median(column) for column in zip(*measured, strict=True)))
-        for key, measured in rates.items()
-    }
+    return rates
 
 
 async def _classic_groups(broker: Broker, groups: int, size: int) -> list[Member]:
@@ -163,29 +160,22 @@ def _heartbeats(is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
             running += [stack.enter_context(kafka()), stack.enter_context(kfake())]
         load = stack.enter_context(WorkerProcess(LOAD_CORE))
         rates = load.run(heartbeat_rates, running, rounds, seconds, warm_up_s)
-    mine = rates[OURS, CONSUMER]
-    what = f"ConsumerGroupHeartbeats on one core, {_CONNECTIONS} connections in a closed loop"
-    peers = [(f"{OURS}, classic protocol", (OURS, CLASSIC))]
+    classic = f"{OURS}, classic protocol"
+    seen = {OURS: rates[OURS, CONSUMER], classic: rates[OURS, CLASSIC]}
     if with_kafka:
-        peers += [(name, (name, CONSUMER)) for name in (KAFKA, KFAKE)]
-    for peer_name, key in peers:
-        yield Figure(
-            what=what,
-            unit="/s",
-            ours=mine.per_s,
-            peer_name=peer_name,
-            peer=rates[key].per_s,
-            ratio_wanted=None if peer_name == KFAKE else 1.0,
-        )
-    for peer_name, key in peers:
-        yield Figure(
-            what="CPU for each, all threads, with kernel time",
-            unit="µs",
-            ours=mine.cpu_us,
-            peer_name=peer_name,
-            peer=rates[key].cpu_us,
-            less_is_better=True,
-        )
+        seen |= {name: rates[name, CONSUMER] for name in (KAFKA, KFAKE)}
+    yield from figures_of_rounds(
+        f"ConsumerGroupHeartbeats on one core, {_CONNECTIONS} connections in a closed loop",
+        "/s",
+        {name: [each.per_s for each in of] for name, of in seen.items()},
+        ratios_wanted={classic: 1.0, KAFKA: 1.0},
+    )
+    yield from figures_of_rounds(
+        "CPU for each, all threads, with kernel time",
+        "µs",
+        {name: [each.cpu_us for each in of] for name, of in seen.items()},
+        less_is_better=True,
+    )
 
 
 # Many members.

@@ -149,19 +149,25 @@ def _closed_loop(is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
 # Many members.
 
 
-class MemberLoad(NamedTuple):
-    """The cost of many members, and their response times."""
+class LoadRound(NamedTuple):
+    """The cost of many members in some seconds, and their response times."""
 
-    members: int
     core_share: float
     p99_ms: float
     worst_ms: float
-    bytes_per_member: float
     heartbeats_per_s: float
 
 
-async def run_member_load(broker: Broker, size: int, seconds: float) -> MemberLoad:
-    """Let ``size`` members send heartbeats for some seconds."""
+class MemberLoad(NamedTuple):
+    """The rounds of one broker with many members, and its memory."""
+
+    members: int
+    bytes_per_member: float
+    rounds: list[LoadRound]
+
+
+async def run_member_load(broker: Broker, size: int, rounds: int, seconds: float) -> MemberLoad:
+    """Let ``size`` members send heartbeats, in rounds of some seconds."""
     # The broker imports and opens modules for the first group; do not count that memory.
     await connect_members(broker.address, 1, _GROUP_SIZE)
     before = broker.memory_bytes()
@@ -183,60 +189,58 @@ async def run_member_load(broker: Broker, size: int, seconds: float) -> MemberLo
         member.schedule_heartbeat(_HEARTBEAT_INTERVAL_S * number / len(members))
     await asyncio.sleep(2 * _HEARTBEAT_INTERVAL_S)
     memory = broker.memory_bytes() - before
-    latencies_s: list[float] = []
-    for member in members:
-        member.heartbeat_latencies_s = latencies_s
-    cpu = broker.cpu_s()
-    await asyncio.sleep(seconds)
-    cpu = broker.cpu_s() - cpu
-    return MemberLoad(
-        members=len(members),
-        core_share=cpu / seconds,
-        p99_ms=percentile(latencies_s, 0.99) * 1e3,
-        worst_ms=max(latencies_s) * 1e3,
-        bytes_per_member=memory / len(members),
-        heartbeats_per_s=len(latencies_s) / seconds,
-    )
+    seen = []
+    for _ in range(rounds):
+        latencies_s: list[float] = []
+        for member in members:
+            member.heartbeat_latencies_s = latencies_s
+        cpu = broker.cpu_s()
+        await asyncio.sleep(seconds)
+        seen.append(
+            LoadRound(
+                core_share=(broker.cpu_s() - cpu) / seconds,
+                p99_ms=percentile(latencies_s, 0.99) * 1e3,
+                worst_ms=max(latencies_s) * 1e3,
+                heartbeats_per_s=len(latencies_s) / seconds,
+            )
+        )
+    return MemberLoad(len(members), memory / len(members), seen)
 
 
 def _member_loads(is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1] - _DESCRIPTORS_KEPT
     size = min(1_500 if is_quick else _MEMBERS, limit) // _GROUP_SIZE * _GROUP_SIZE
-    seconds = 6.0 if is_quick else 18.0
+    rounds, seconds = (2, 3.0) if is_quick else (5, 6.0)
     seen: dict[str, MemberLoad] = {}
     for started in starts(with_kafka):
         with started as broker, WorkerProcess(LOAD_CORE) as load:
-            seen[broker.name] = load.run(run_member_load, broker, size, seconds)
-    mine, its = seen[OURS], seen.get(KAFKA)
-    peer_name = KAFKA if its else ""
+            seen[broker.name] = load.run(run_member_load, broker, size, rounds, seconds)
+    mine = seen[OURS]
     what = f"{mine.members:,} members with a heartbeat every {_HEARTBEAT_INTERVAL_S:g} s"
-    yield Figure(
-        what=f"{what}: share of a core",
-        unit="%",
-        ours=100 * mine.core_share,
-        peer_name=peer_name,
-        peer=100 * its.core_share if its else None,
+    per_s = statistics.median(each.heartbeats_per_s for each in mine.rounds)
+    yield from figures_of_rounds(
+        f"{what}: share of a core",
+        "%",
+        {name: [100 * each.core_share for each in of.rounds] for name, of in seen.items()},
         less_is_better=True,
         wanted=50,
-        note=f"{mine.heartbeats_per_s:,.0f} Heartbeats a second",
+        note=f"{per_s:,.0f} Heartbeats a second; median of {rounds} rounds of {seconds:g} s",
     )
-    yield Figure(
-        what=f"{what}: response time, p99",
-        unit="ms",
-        ours=mine.p99_ms,
-        peer_name=peer_name,
-        peer=its.p99_ms if its else None,
+    worst_ms = max(each.worst_ms for each in mine.rounds)
+    yield from figures_of_rounds(
+        f"{what}: response time, p99",
+        "ms",
+        {name: [each.p99_ms for each in of.rounds] for name, of in seen.items()},
         less_is_better=True,
         wanted=50,
-        note=f"the slowest took {mine.worst_ms:.0f} ms; this includes delays of the load generator",
+        note=f"the slowest took {worst_ms:.0f} ms; this includes delays of the load generator",
     )
-    yield Figure(
-        what=f"{what}: memory for each member",
-        unit="KB",
-        ours=mine.bytes_per_member / 1e3,
-        peer_name=peer_name,
-        peer=its.bytes_per_member / 1e3 if its else None,
+    yield from figures_of_rounds(
+        f"{what}: memory for each member",
+        "KB",
+        {name: [of.bytes_per_member / 1e3] for name, of in seen.items()},
         less_is_better=True,
         wanted=8,
-        note="resident memory; Kafka's depends on its heap settings" if its else "resident memory",
+        note="resident memory"
+        + ("; Kafka's depends on its heap settings" if KAFKA in seen else ""),
     )

@@ -9,7 +9,6 @@ call. Without sync, kfake keeps everything in memory.
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -207,14 +206,9 @@ def _read_compared(transactions: int, rounds: int) -> Iterator[Figure]:
             for isolation, found in times_s.items():
                 arguments = (broker.bootstrap, "read", count, isolation)
                 found.append(worker.submit(read_time, *arguments).result())
-    committed, uncommitted = (
-        count / statistics.median(found[1:]) / 1e3 for found in times_s.values()
-    )
-    yield Figure(
-        what="reading transactions of 100 records with read_committed",
-        unit="thousand records/s",
-        ours=committed,
-        peer_name="read_uncommitted",
-        peer=uncommitted,
-        ratio_wanted=0.9,
+    yield from figures_of_rounds(
+        "reading transactions of 100 records with read_committed",
+        "thousand records/s",
+        {name: [count / took_s / 1e3 for took_s in found[1:]] for name, found in times_s.items()},
+        ratios_wanted={"read_uncommitted": 0.9},
     )

@@ -107,6 +107,10 @@ def test_report_says_that_none_is_slower() -> None:
     )
 
 
+def test_report_without_committed_figures_says_so() -> None:
+    assert str(slower_table({})).startswith("no row was compared")
+
+
 def test_saved_tables_are_loaded_and_others_kept(tmp_path: Path) -> None:
     path = tmp_path / "benchmarks.json"
     assert load(path) == {}

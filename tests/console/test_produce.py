@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from confluent_kafka import murmur2
 
+from partage.testing import ThreadedBroker
+
 from .cli import PartageCli, records
 
 
@@ -178,6 +180,27 @@ def test_missing_separator_stops_unless_ignored(partage: PartageCli, topic: str)
     lenient = ["-K", "::", "--property", "ignore.error=true"]
     partage("produce", "-t", topic, *lenient, stdin="none\n")
     assert partage.lines(topic) == ["none", "v"]
+
+
+def test_long_wait_for_acknowledgements_is_reported() -> None:
+    with ThreadedBroker() as broker:
+        broker.create_topic("t")
+        partage = PartageCli(broker.bootstrap_servers)
+        with (
+            broker.faults.hold("Produce") as held,
+            partage.start("produce", "-t", "t", "--timeout-ms", "1000") as process,
+        ):
+            assert process.stdin is not None
+            assert process.stderr is not None
+            process.stdin.write("late\n")
+            process.stdin.close()
+            held.wait()
+            assert process.stderr.readline() == (
+                "1 record not acknowledged yet; waiting until message.timeout.ms (Ctrl-C stops)\n"
+            )
+            held.release()
+            assert process.stderr.readline().startswith("produced 1 record ")
+            assert process.wait(60) == 0
 
 
 def test_undelivered_records_are_listed(partage: PartageCli, topic: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -280,10 +281,15 @@ def _send_all(
 def _finish(sending: TopicProducer, stop: StopRequest, cluster: ClusterClient) -> None:
     """Wait for all acknowledgements, until librdkafka gives up.
 
-    After a signal, wait only for the command's timeout.
+    After a signal, wait only for the command's timeout. Report a longer wait.
     """
     deadline = None
+    reported_at = time.monotonic() + cluster.timeout_s
     while not sending.flush(0.2):
+        if time.monotonic() >= reported_at:
+            waiting = count(sending.unacknowledged, "record")
+            note(f"{waiting} not acknowledged yet; waiting until message.timeout.ms (Ctrl-C stops)")
+            reported_at = math.inf
         if stop and deadline is None:
             deadline = time.monotonic() + cluster.timeout_s
         if deadline is not None and time.monotonic() >= deadline:

@@ -166,6 +166,11 @@ class TopicProducer:
         """Wait for acknowledgements. True if none is outstanding."""
         return self._producer.flush(wait_s) == 0
 
+    @property
+    def unacknowledged(self) -> int:
+        """Number of records without a delivery report."""
+        return len(self._producer)
+
     def purge(self) -> None:
         """Count all unacknowledged records as failed."""
         self._producer.purge()

@@ -33,7 +33,7 @@ API_MODULES = {
 }
 
 #: Links to source files, which the site does not have.
-SOURCE_LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)?(?:src|examples)/[^)]*\)")
+SOURCE_LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)?(?:bench|examples|src|tests|tools)/[^)]*\)")
 
 
 def copy_pages() -> None:
@@ -69,7 +69,10 @@ def main() -> int:
     write_api_page()
     command = [sys.executable, "-m", "mkdocs", "build", "--clean", "--quiet"]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+    code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+    if code == 0:
+        print("The site is complete: open build/site/index.html")
+    return code
 
 
 if __name__ == "__main__":

@@ -236,3 +236,43 @@ def test_epoch_before_first_ends_at_log_start() -> None:
     host.writes += appended.writes
     host.flush()
     assert host.log.end_offset_for_epoch(3, current=7) == (3, 0)
+
+
+own_batches = st.lists(
+    st.sampled_from(
+        (
+            batch(b"a"),
+            batch(b"b", b"c" * 300),
+            batch(b"d", compression=Compression.LZ4),
+            batch(b"e") + batch(b"f", b"g"),
+            batch(b"h" * 2_000),
+        )
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(own_batches, st.sampled_from(("CreateTime", "LogAppendTime")))
+@PROPERTY_SETTINGS
+def test_plain_batches_of_the_broker_are_stored_like_others(
+    payloads: list[bytes], timestamp_type: str
+) -> None:
+    """Batches of the broker have a shorter path: `prepare_own_batch`."""
+    stored = []
+    for from_client in (True, False):
+        host = Host(segment_bytes=3_000, message_timestamp_type=timestamp_type)
+        results = [host.append(payload, from_client=from_client) for payload in payloads]
+        host.flush()
+        ends = [(one.base_offset, one.last_offset, one.log_append_time_ms) for one in results]
+        names = host.disk.names(DIRECTORY)
+        files = {name: host.disk.read(f"{DIRECTORY}/{name}", 0, 1 << 20) for name in names}
+        stored.append((ends, files))
+    assert stored[0] == stored[1]
+
+
+def test_oversized_plain_batch_of_the_broker_is_refused() -> None:
+    host = Host(segment_bytes=100)
+    refusal = host.log.append(batch(bytes(200)), at_ms=NOW_MS, from_client=False)
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is ErrorCode.RECORD_LIST_TOO_LARGE

@@ -28,7 +28,7 @@ from partage.log.compaction.segment_swap import (
 )
 from partage.log.disk import Buffer, Disk
 from partage.log.layout import SNAPSHOT_SUFFIX, segment_file, segment_files
-from partage.log.prepared_batches import prepare_batches
+from partage.log.prepared_batches import PreparedBatches, prepare_batches, prepare_own_batch
 from partage.log.producer_state import DuplicateBatch, ProducerStateManager, VerificationGuard
 from partage.log.results import AppendResult, DurableStep, Refusal, Slice, Write
 from partage.log.segments.aborted_index import AbortedTransaction
@@ -41,7 +41,7 @@ from partage.log.segments.timestamp_lookup import (
     find_by_timestamp,
     find_max_timestamp,
 )
-from partage.log.validator import ValidatedBatch, validate_batches
+from partage.log.validator import validate_batches
 from partage.model.errors import ErrorCode
 from partage.wire.records.batch import NO_TIMESTAMP
 from partage.wire.records.transaction_marker import encode_marker
@@ -171,6 +171,8 @@ class PartitionLog:
             OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_PRODUCER_EPOCH. A duplicate batch (KIP-98) gets
             its first offsets and no writes.
         """
+        if not from_client and (result := self._append_plain(payload, at_ms, leader_epoch)):
+            return result
         batches = validate_batches(
             payload,
             self.config,
@@ -191,11 +193,41 @@ class PartitionLog:
             return self._append_result(verdict.base_offset, verdict.last_offset, time_ms, [])
         if verdict is not None:
             return verdict
-        writes = self._roll_if_due(batches, at_ms, time_ms)
+        size = records = 0
+        newest_ms = time_ms
+        for batch in batches:
+            header = batch.header
+            size += header.size
+            records += header.record_count
+            newest_ms = max(newest_ms, header.max_timestamp_ms)
+        writes = self._roll_if_due(size, records, newest_ms, at_ms)
         base_offset = self.end_offset
         stored = prepare_batches(
             batches, self.producer_state, base_offset, leader_epoch, time_ms, at_ms
         )
+        return self._append_prepared(stored, writes, base_offset, time_ms, at_ms)
+
+    def _append_plain(self, payload: Buffer, at_ms: int, leader_epoch: int) -> AppendResult | None:
+        """Append a plain batch of the broker; return None if `validate_batches` must decide."""
+        if self.config.uses_log_append_time or len(payload) > self.config.segment_bytes:
+            return None
+        base_offset = self.end_offset
+        stored = prepare_own_batch(payload, base_offset, leader_epoch)
+        if stored is None:
+            return None
+        records = stored.last_offsets[0] + 1 - base_offset
+        writes = self._roll_if_due(stored.size, records, stored.max_timestamps_ms[0], at_ms)
+        return self._append_prepared(stored, writes, base_offset, NO_TIMESTAMP, at_ms)
+
+    def _append_prepared(
+        self,
+        stored: PreparedBatches,
+        writes: list[Write],
+        base_offset: int,
+        time_ms: int,
+        at_ms: int,
+    ) -> AppendResult:
+        """Append batches to the active segment; ``writes`` precede them."""
         writes.append(self._segments.append(stored))
         self._written_ms = at_ms
         self._is_unchanged = False
@@ -527,16 +559,8 @@ class PartitionLog:
             writes=writes,
         )
 
-    def _roll_if_due(
-        self, batches: Sequence[ValidatedBatch], now_ms: int, time_ms: int
-    ) -> list[Write]:
-        size = records = 0
-        newest_ms = time_ms
-        for batch in batches:
-            header = batch.header
-            size += header.size
-            records += header.record_count
-            newest_ms = max(newest_ms, header.max_timestamp_ms)
+    def _roll_if_due(self, size: int, records: int, newest_ms: int, now_ms: int) -> list[Write]:
+        """Begin a new segment if batches of this size, count and largest timestamp need one."""
         active, config = self._segments.active, self.config
         is_due = active.size and (
             active.age_ms(now_ms, newest_ms) > config.roll_ms

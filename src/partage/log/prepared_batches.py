@@ -8,7 +8,17 @@ from partage.log.disk import Buffer
 from partage.log.producer_state import ProducerStateManager
 from partage.log.segments.aborted_index import AbortedTransaction
 from partage.log.validator import ValidatedBatch, stamp_batch
-from partage.wire.records.batch import NO_TIMESTAMP
+from partage.wire.records.batch import (
+    CRC_FROM,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    NO_PRODUCER,
+    NO_TIMESTAMP,
+    PREFIX,
+)
+from partage.wire.records.checksum import crc32c
 from partage.wire.records.transaction_marker import decode_marker
 
 
@@ -30,6 +40,40 @@ class PreparedBatches:
         self.last_offsets.append(last_offset)
         self.max_timestamps_ms.append(time_ms)
         self.size += size
+
+
+def prepare_own_batch(
+    payload: Buffer, base_offset: int, leader_epoch: int
+) -> PreparedBatches | None:
+    """Prepare a plain batch of the broker itself, in about half the time.
+
+    Clients wait for these: for the record of a commit, or of a decision about a transaction.
+
+    Args:
+        payload: The batch.
+        base_offset: Its offset.
+        leader_epoch: Epoch to stamp into the batch.
+
+    Returns:
+        The batch; None unless it is one valid and plain batch: not compressed, without a producer,
+        and with the times of its records.
+    """
+    size = len(payload)
+    if size < HEADER_SIZE:
+        return None
+    _, length, _, magic, crc, attributes, last_delta, _, newest_ms, producer_id, _, _, _ = (
+        HEADER.unpack_from(payload)
+    )
+    is_plain = not attributes and producer_id == NO_PRODUCER
+    if not is_plain or magic != MAGIC or length + LENGTH_OVERHEAD != size:
+        return None
+    view = memoryview(payload)
+    if crc != crc32c(view[CRC_FROM:]):
+        return None
+    prepared = PreparedBatches()
+    prefix = PREFIX.pack(base_offset, length, leader_epoch)
+    prepared.add([prefix, view[PREFIX.size :]], size, base_offset + last_delta, newest_ms)
+    return prepared
 
 
 def prepare_batches(

@@ -28,7 +28,8 @@ HEAVY = {
     *("typer", "pydantic", "rich", "confluent_kafka"),
     *("cramjam", "re2", "kazoo", "pyarrow", "scramp", "cryptography", "greenlet"),
     *("importlib.metadata", "email", "zipfile", "shutil", "difflib", "json", "random"),
-    *("partage.broker.cluster.kazoo_session", "partage.client", "partage.web", "partage.lab"),
+    *("partage.broker.cluster.kazoo_session", "partage.broker.cluster.peer_connection"),
+    *("partage.broker.transactions.cluster_markers", "partage.client", "partage.web"),
 }
 
 BROKER = """

@@ -32,7 +32,6 @@ from partage.broker.cluster.facade import (
     start_in_cluster,
     with_cluster_limits,
 )
-from partage.broker.cluster.peer_end_offsets import PeerEndOffsets
 from partage.broker.cluster.state_address import StateAddress
 from partage.broker.configs.config_store import LocalConfigStore
 from partage.broker.configs.dynamic_configs import DynamicConfigs
@@ -55,11 +54,6 @@ from partage.broker.topics.log_writer import LogWriter
 from partage.broker.topics.producer_ids import ProducerIdManager
 from partage.broker.topics.real_disk import RealDisk
 from partage.broker.topics.topic_admin import LocalTopicAdmin, TopicAdmin
-from partage.broker.transactions.admission_client import AdmissionClient
-from partage.broker.transactions.cluster_markers import ClusterMarkers
-from partage.broker.transactions.cluster_transaction_coordinator import (
-    ClusterTransactionCoordinator,
-)
 from partage.broker.transactions.local_markers import LocalMarkers
 from partage.broker.transactions.local_transaction_coordinator import LocalTransactionCoordinator
 from partage.broker.transactions.marker_writer import MarkerWriter
@@ -210,6 +204,13 @@ class Broker:
             await self._open_in_cluster(self._state_address)
 
     async def _open_in_cluster(self, state: StateAddress) -> None:
+        # Imported here, because a single broker starts faster without them.
+        from partage.broker.transactions.admission_client import AdmissionClient
+        from partage.broker.transactions.cluster_markers import ClusterMarkers
+        from partage.broker.transactions.cluster_transaction_coordinator import (
+            ClusterTransactionCoordinator,
+        )
+
         cluster = await connect_to_cluster(
             state, self._disk, self._settings, self._on_fatal, self._begin_session
         )
@@ -327,6 +328,8 @@ class Broker:
         if self.cluster is None:
             cluster_view: ClusterView = SingleBrokerView(self.node)
         else:
+            from partage.broker.cluster.peer_end_offsets import PeerEndOffsets
+
             cluster_view = create_cluster_view(self.cluster)
             await start_in_cluster(
                 self.cluster,

@@ -147,6 +147,17 @@ def test_broker_starts_without_heavy_modules(command: str) -> None:
     assert len(modules) < BROKER_MODULES_MAX
 
 
+def test_help_of_broker_does_not_import_it() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", LISTING, "broker", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "--data-dir" in ran.stdout
+    assert not {"partage.broker.broker", "asyncio"} & {*json.loads(ran.stderr)}
+
+
 def test_quick_start_has_options_of_command() -> None:
     """``partage broker`` starts with the parser of ``python -m partage.broker``."""
     full = {

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from partage.broker.foreground import OPTION_HELP, ForegroundOptions, SyncMode
+from partage.broker.foreground_options import OPTION_HELP, ForegroundOptions, SyncMode
 
 #: Columns of the help.
 _WIDTH: Final = 100

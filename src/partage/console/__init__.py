@@ -14,7 +14,7 @@ def main() -> None:
     """Run the ``partage`` command. Exits with code 1 if a package of the extra `cli` is missing."""
     if any(find_spec(name) is None for name in _PACKAGES):
         sys.exit("partage needs typer, rich and confluent-kafka: pip install 'partage[cli]'")
-    if sys.argv[1:2] == ["broker"]:
+    if sys.argv[1:2] == ["broker"] and sys.platform != "win32":  # there the command says why not
         gc.disable()  # the modules are no garbage; the broker enables the collector
         from partage.console.broker.quick_start import start
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from partage.broker.foreground import OPTION_HELP, ForegroundOptions, SyncMode
+from partage.broker.foreground_options import OPTION_HELP, ForegroundOptions, SyncMode
 from partage.console.broker.quick_start import run_broker
 from partage.console.common.dispatch import command_app
 

@@ -10,12 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
-from partage.broker.foreground import (
-    BrokerOptionError,
-    BrokerStartError,
-    ForegroundOptions,
-    run_in_foreground,
-)
+from partage.broker.foreground_options import ForegroundOptions
 from partage.broker.option_parser import OptionParser
 from partage.console.common.errors import (
     EXIT_STOPPED,
@@ -65,6 +60,9 @@ def run_broker(options: ForegroundOptions) -> None:
     Raises:
         CommandError: An option is invalid, or the broker cannot start or continue.
     """
+    # Imported here, so that help does not wait for the broker's modules.
+    from partage.broker.foreground import BrokerOptionError, BrokerStartError, run_in_foreground
+
     try:
         run_in_foreground(options)
     except BrokerOptionError as error:

@@ -107,9 +107,12 @@ compare: setup  ## compare the designs of groups; write docs/comparison.md
 	cp build/comparison/report.md docs/comparison.md
 	cp build/comparison/pictures/*.svg docs/pictures/
 
-mutants: setup  ## plant bugs and count those that the simulator finds
-	cd tests && ../$(BIN)/python -m proposals.mutation
-	cd tests && ../$(BIN)/python -m lab.mutation $(if $(SEEDS),--seeds $(SEEDS))
+# MUTANT_OPTIONS may have --missed, --unmeasured and --write. Both commands run even if one fails.
+mutants: setup  ## plant bugs, and check that the simulator still finds those it has found; SEEDS=60
+	cd tests && status=0; \
+	  ../$(BIN)/python -m proposals.mutation $(MUTANT_OPTIONS) || status=1; \
+	  ../$(BIN)/python -m lab.mutation $(if $(SEEDS),--seeds $(SEEDS)) $(MUTANT_OPTIONS) || status=1; \
+	  exit $$status
 
 pin:  ## pin requirements again
 	$(PYTHON) -m venv .pin && .pin/bin/pip install --quiet uv

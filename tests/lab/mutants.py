@@ -6,6 +6,9 @@ matches the code.
 
 from __future__ import annotations
 
+from itertools import chain
+from typing import Final
+
 from .cluster_mutants import CLUSTER_MUTANTS
 from .consumer_group_mutants import CONSUMER_GROUP_MUTANTS
 from .consumer_independent_mutants import CONSUMER_INDEPENDENT_MUTANTS
@@ -17,7 +20,7 @@ from .transaction_mutants import TRANSACTION_MUTANTS
 
 _C, _M, _L = "partage.coordinator", "partage.member", "partage.log"
 
-MUTANTS = (
+_CLASSIC_GROUP_MUTANTS: Final = (
     # Coordinator: accepted requests
     Mutant(
         "a Heartbeat of any generation is accepted",
@@ -377,11 +380,17 @@ MUTANTS = (
         "max(self.record.since_ms, offset.commit_ms)",
         "self.record.since_ms",
     ),
-    *STORAGE_MUTANTS,
-    *CLUSTER_MUTANTS,
-    *TRANSACTION_MUTANTS,
-    *CONSUMER_GROUP_MUTANTS,
-    *CONSUMER_MEMBER_MUTANTS,
-    *CONSUMER_INDEPENDENT_MUTANTS,
-    *MIGRATION_MUTANTS,
 )
+
+#: All mutants by the title of their list.
+MUTANT_LISTS: Final = {
+    "classic groups, their members, brokers": _CLASSIC_GROUP_MUTANTS,
+    "logs and formats": STORAGE_MUTANTS,
+    "clusters": CLUSTER_MUTANTS,
+    "transactions": TRANSACTION_MUTANTS,
+    "groups with the consumer protocol": CONSUMER_GROUP_MUTANTS,
+    "members with the consumer protocol": CONSUMER_MEMBER_MUTANTS,
+    "consumer protocol, written independently": CONSUMER_INDEPENDENT_MUTANTS,
+    "groups that change their type": MIGRATION_MUTANTS,
+}
+MUTANTS: Final = tuple(chain.from_iterable(MUTANT_LISTS.values()))

@@ -11,30 +11,11 @@ from typing import Any
 
 from rich.console import Console
 
+from bench import BENCHMARKS
 from bench.committed import COMMITTED, MeasuredTable, compare, load, save, slower_table
 from bench.figures import Figure, table_of
 from bench.machine import MachineLoad, describe, fdatasync_time
 from bench.page import table, update
-
-BENCHMARKS = (
-    "heartbeats",
-    "groups",
-    "consumer_groups",
-    "topics",
-    "commits",
-    "costs",
-    "cores",
-    "transactions",
-    "start",
-    "startup",
-    "records",
-    "consume",
-    "assignors",
-    "coordinators",
-    "rolling",
-    "spark",
-    "worlds",
-)
 
 
 def main() -> None:

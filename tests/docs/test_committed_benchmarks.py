@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
-from bench.committed import MeasuredTable, compare, load, save, slower_table
+from bench import BENCHMARKS
+from bench.committed import COMMITTED, MeasuredTable, compare, load, save, slower_table
 from bench.figures import Figure, figures_of_rounds
 
 HERE, ELSEWHERE = "one machine", "another machine"
@@ -121,6 +123,12 @@ def test_saved_tables_are_loaded_and_others_kept(tmp_path: Path) -> None:
     save(path, {"start": table(times([2.0]))})
     assert load(path)["commits"] == commits
     assert [*json.loads(path.read_text())] == ["commits", "start"]
+
+
+def test_page_has_place_for_each_benchmark() -> None:
+    page = COMMITTED.with_suffix(".md").read_text()
+    assert [*re.findall(r"<!-- (\w+) -->\n", page)] == [*re.findall(r"<!-- end of (\w+) -->", page)]
+    assert {*re.findall(r"<!-- (\w+) -->\n", page)} == {*BENCHMARKS}
 
 
 def test_saved_numbers_have_five_digits(tmp_path: Path) -> None:

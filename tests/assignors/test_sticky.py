@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import msgspec
@@ -17,6 +18,9 @@ from partage.assignors import (
     check_assignment,
     hold_back,
 )
+from partage.assignors.cooperation import resolve_owners
+from partage.assignors.sticky import by_member_id
+from partage.assignors.sticky_balancer import balance, balance_claims, balance_owned
 from partage.assignors.user_data import encode_sticky
 
 
@@ -97,6 +101,73 @@ def assert_loads_are_optimal(members, topics):
                 reached |= new
                 waiting += new
         assert all(loads[member.member_id] <= loads[other] + 1 for other in reached)
+
+
+@settings(max_examples=200)
+@given(group_strategies.claiming_groups())
+def test_claims_give_the_shares_of_resolved_owners(group):
+    assert_claims_equal_owners(*group)
+
+
+def test_claims_of_large_groups_give_the_shares_of_resolved_owners():
+    """In 50 of these groups, members exchange partitions to return some to their owners. With the
+    last seed, a member gets them in descending order.
+    """
+    for seed in [*range(400), 2102]:
+        assert_claims_equal_owners(*group_strategies.uneven_history(random.Random(seed)))
+
+
+def assert_claims_equal_owners(members, topics):
+    """Fail unless the two first passes of the balancer, for claims and for owners, have the same
+    result.
+    """
+    ordered = sorted(members, key=lambda member: member.sort_key)
+    subscriptions = [member.topics for member in ordered]
+    sizes = {name: topic.partition_count for name, topic in topics.items()}
+    owners = resolve_owners(ordered)
+    shares = by_member_id(ordered, balance(subscriptions, owners, sizes))
+    assert CooperativeSticky().assign(members, topics) == hold_back(ordered, shares)
+    assert sticky(members, topics) == shares
+    valid = [
+        {
+            name: [p for p in partitions if p < sizes[name] and owners[name][p] == position]
+            for name, partitions in member.owned.items()
+            if name in member.topics and name in sizes
+        }
+        for position, member in enumerate(ordered)
+    ]
+    changed = balance_claims(subscriptions, valid, sizes)
+    assert changed is not None
+    assert changed == balance_owned(subscriptions, owners, sizes)
+
+
+def test_topic_order_of_claims_changes_nothing():
+    for seed in range(200):
+        chance = random.Random(seed)
+        members, topics = group_strategies.uneven_history(chance)
+        shuffled = [
+            msgspec.structs.replace(
+                member,
+                owned={
+                    name: chance.sample(partitions, len(partitions))
+                    for name, partitions in chance.sample(
+                        list(member.owned.items()), len(member.owned)
+                    )
+                },
+            )
+            for member in members
+        ]
+        assert json.dumps(CooperativeSticky().assign(shuffled, topics)) == json.dumps(
+            CooperativeSticky().assign(members, topics)
+        )
+
+
+def test_assignment_does_not_share_lists_with_members():
+    """A subclass may change the result of the assignor."""
+    topics = group_strategies.named(group_strategies.topic("a", 2))
+    (member,) = group_strategies.members_of({"m1": "a"}, owned={"a": [0, 1]}, generation=1)
+    CooperativeSticky().assign([member], topics)["m1"]["a"].clear()
+    assert member.owned == {"a": [0, 1]}
 
 
 def test_class_raised_repeatedly_is_levelled_completely():

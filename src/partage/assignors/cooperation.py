@@ -41,14 +41,21 @@ def hold_back_owned(
     holders: PartitionOwners,
 ) -> dict[str, dict[str, list[int]]]:
     """Like `hold_back`, for known owners. Disputed partitions are removed too."""
+    return {
+        member.member_id: without_held(assignment.get(member.member_id, {}), position, holders)
+        for position, member in enumerate(members)
+    }
+
+
+def without_held(
+    share: Mapping[str, Sequence[int]], position: int, holders: PartitionOwners
+) -> dict[str, list[int]]:
+    """Return the partitions of one member that no other member owns."""
     nobody: Mapping[int, int] = {}
-    held: dict[str, dict[str, list[int]]] = {}
-    for position, member in enumerate(members):
-        mine: dict[str, list[int]] = {}
-        for topic, partitions in assignment.get(member.member_id, {}).items():
-            of_topic = holders.get(topic, nobody)
-            free = [p for p in partitions if of_topic.get(p, position) == position]
-            if free:
-                mine[topic] = free
-        held[member.member_id] = mine
-    return held
+    mine: dict[str, list[int]] = {}
+    for topic, partitions in share.items():
+        of_topic = holders.get(topic, nobody)
+        free = [p for p in partitions if of_topic.get(p, position) == position]
+        if free:
+            mine[topic] = free
+    return mine

@@ -37,6 +37,14 @@ def is_rack_matching_useful(
     return any(racks != everywhere for racks in partition_racks)
 
 
+def may_match_racks(members: Iterable[Member], topics: Mapping[str, Topic]) -> bool:
+    """Return False if `match_racks` would change nothing."""
+    racks = [partition for topic in topics.values() for partition in topic.racks]
+    return bool(racks) and is_rack_matching_useful(
+        {member.rack for member in members if member.rack}, racks
+    )
+
+
 def match_racks(
     shares: Sequence[PartitionsByTopic],
     holders: PartitionOwners,
@@ -49,9 +57,7 @@ def match_racks(
     cooperative group an owned partition takes two generations to move, and the group would never
     become stable.
     """
-    racks = [partition for name in sorted(topics) for partition in topics[name].racks]
-    if is_rack_matching_useful({member.rack for member in members if member.rack}, racks):
-        _Matching(shares, holders, members, topics).run()
+    _Matching(shares, holders, members, topics).run()
 
 
 class _Matching:

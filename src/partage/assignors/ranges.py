@@ -28,20 +28,44 @@ class Range(Assignor):
             for name in dict.fromkeys(member.topics):
                 if name in subscribers:
                     subscribers[name].append(member)
-        divisions = [
-            _Division(topics[name], wanting)
+        wanted = [
+            (topics[name], wanting)
             for name, wanting in subscribers.items()
             if wanting and topics[name].partition_count
         ]
-        if any(division.is_matching for division in divisions):
-            for alike in _alike(divisions):
-                _match_racks(alike)
-        for division in divisions:
-            division.fill()
-            for member_id, partitions in division.given.items():
-                if partitions:
-                    shares[member_id][division.name] = sorted(partitions)
+        if any(member.rack for member in members):
+            divisions = [_Division(topic, wanting) for topic, wanting in wanted]
+            if any(division.is_matching for division in divisions):
+                _divide_by_racks(divisions, shares)
+                return shares
+        for topic, wanting in wanted:
+            for member, numbers in zip(wanting, _even_ranges(topic, len(wanting)), strict=False):
+                shares[member.member_id][topic.name] = list(numbers)
         return shares
+
+
+def _even_ranges(topic: Topic, count: int) -> list[range]:
+    """Return the ranges of ``count`` members, without those at the end that are empty."""
+    quota, extras = divmod(topic.partition_count, count)
+    longer = extras * (quota + 1)
+    ranges = [range(begin, begin + quota + 1) for begin in range(0, longer, quota + 1)]
+    if quota:
+        begins = range(longer, topic.partition_count, quota)
+        ranges += [range(begin, begin + quota) for begin in begins]
+    return ranges
+
+
+def _divide_by_racks(
+    divisions: Sequence[_Division], shares: Mapping[str, dict[str, list[int]]]
+) -> None:
+    """Match racks first, then fill up to even ranges."""
+    for alike in _alike(divisions):
+        _match_racks(alike)
+    for division in divisions:
+        division.fill()
+        for member_id, partitions in division.given.items():
+            if partitions:
+                shares[member_id][division.name] = sorted(partitions)
 
 
 class _Division:

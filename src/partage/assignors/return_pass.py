@@ -10,8 +10,8 @@ members whose loads differ by one swap their loads.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 from partage.assignors.claims import PartitionOwners
 
@@ -23,17 +23,41 @@ _SEARCH_STEPS_FACTOR = 4
 _NOBODY: Mapping[int, int] = {}
 
 
+class Subscribers(NamedTuple):
+    """The subscriptions of the members."""
+
+    #: The existing topics that each member may have.
+    wants: Sequence[frozenset[str]]
+    #: The sum of the sizes of all subscriptions, with topics that do not exist.
+    subscription_count: int
+
+
 def return_to_owners(
     shares: Sequence[PartitionsByTopic],
-    holders: PartitionOwners,
-    subscriptions: Sequence[Iterable[str]],
+    loads: list[int],
+    given_up: PartitionOwners,
+    borrowed: Mapping[int, PartitionsByTopic],
+    subscribers: Subscribers,
     weights: Sequence[float] | None = None,
-) -> None:
-    """Change the shares in place, as long as it helps."""
-    exchange = _Exchange(shares, holders, subscriptions, weights)
+) -> set[int]:
+    """Change the shares in place, as long as it helps.
+
+    Args:
+        shares: The partitions of each member.
+        loads: Their numbers.
+        given_up: The previous owners of the partitions that their owners gave up.
+        borrowed: The partitions that members got and did not own before, in the order of members.
+        subscribers: The subscriptions.
+        weights: One for each member, 1 if None.
+
+    Returns:
+        The members that got partitions.
+    """
+    exchange = _Exchange(shares, loads, given_up, borrowed, subscribers, weights)
     for may_swap_loads in False, True:
         for topic, partition in list(exchange.displaced):
             exchange.return_partition(topic, partition, may_swap_loads=may_swap_loads)
+    return exchange.receivers
 
 
 class _Exchange:
@@ -42,43 +66,39 @@ class _Exchange:
     def __init__(
         self,
         shares: Sequence[PartitionsByTopic],
-        holders: PartitionOwners,
-        subscriptions: Sequence[Iterable[str]],
+        loads: list[int],
+        given_up: PartitionOwners,
+        borrowed: Mapping[int, PartitionsByTopic],
+        subscribers: Subscribers,
         weights: Sequence[float] | None,
     ) -> None:
         self.shares = shares
-        self.holders = holders
+        self.loads = loads
+        self.given_up = given_up
+        self.borrowed = dict(borrowed)
         self.weights = weights
-        self.wants = [frozenset(topics) for topics in subscriptions]
-        self.loads = [sum(map(len, share.values())) for share in shares]
-        self.borrowed = [self._borrowed(member, share) for member, share in enumerate(shares)]
-        self.displaced = self._displaced()
-        self.takers: dict[str, list[int]] = {}
-        for member, wanted in enumerate(self.wants):
-            for topic in sorted(wanted):
-                self.takers.setdefault(topic, []).append(member)
-        self.effort = _SEARCH_STEPS_FACTOR * (sum(self.loads) + sum(map(len, self.takers.values())))
-
-    def _borrowed(self, member: int, share: PartitionsByTopic) -> PartitionsByTopic:
-        """Return the partitions of a member that it did not own."""
-        borrowed: PartitionsByTopic = {}
-        for topic, partitions in share.items():
-            of_topic = self.holders.get(topic, _NOBODY)
-            if others := [p for p in partitions if of_topic.get(p) != member]:
-                borrowed[topic] = others
-        return borrowed
-
-    def _displaced(self) -> dict[tuple[str, int], int]:
-        """Return the holder of each partition whose previous owner could have it."""
-        # Plain tuples, see `TopicPartition`
-        return {
+        self.receivers: set[int] = set()
+        self.wants = subscribers.wants
+        #: The holder of each partition that its previous owner gave up, with plain tuples, see
+        #: `TopicPartition`
+        self.displaced = {
             (topic, partition): holder
-            for holder, borrowed in enumerate(self.borrowed)
-            for topic, partitions in borrowed.items()
-            if topic in self.holders
+            for holder, of_holder in borrowed.items()
+            for topic, partitions in of_holder.items()
+            if topic in given_up
             for partition in partitions
-            if (owner := self.holders[topic].get(partition, -1)) >= 0 and topic in self.wants[owner]
+            if partition in given_up[topic]
         }
+        self._takers: dict[str, list[int]] = {}
+        self.effort = _SEARCH_STEPS_FACTOR * (sum(loads) + subscribers.subscription_count)
+
+    def takers(self, topic: str) -> list[int]:
+        """Return the subscribers of a topic."""
+        takers = self._takers.get(topic)
+        if takers is None:
+            takers = [member for member, wanted in enumerate(self.wants) if topic in wanted]
+            self._takers[topic] = takers
+        return takers
 
     def return_partition(self, topic: str, partition: int, *, may_swap_loads: bool) -> None:
         """Return a displaced partition to its owner, if a chain makes up for it.
@@ -90,7 +110,7 @@ class _Exchange:
         holder = self.displaced.get((topic, partition))
         if holder is None:
             return  # An earlier chain returned it
-        owner = self.holders[topic][partition]
+        owner = self.given_up[topic][partition]
         sources, targets = [owner], {holder}
         if may_swap_loads and self.effort > 0:
             self.effort -= len(self.shares)
@@ -129,11 +149,11 @@ class _Exchange:
         known = set(sources)
         while waiting and self.effort > 0:
             giver = waiting.popleft()
-            for passed in self.borrowed[giver]:
+            for passed in self.borrowed.get(giver, ()):
                 if passed in seen:
                     continue
                 seen.add(passed)
-                takers = self.takers.get(passed, ())
+                takers = self.takers(passed)
                 self.effort -= 1 + len(takers)
                 for taker in takers:
                     if taker in known:
@@ -142,13 +162,13 @@ class _Exchange:
                     came[taker] = giver, passed
                     if taker in targets:
                         return taker
-                    if self.borrowed[taker]:
+                    if self.borrowed.get(taker):
                         waiting.append(taker)
         return None
 
     def _choose(self, giver: int, taker: int, topic: str) -> int:
         """Return a partition that the taker owned, if there is one."""
-        of_topic = self.holders.get(topic, _NOBODY)
+        of_topic = self.given_up.get(topic, _NOBODY)
         choice = self.borrowed[giver][topic]
         return next((p for p in choice if of_topic.get(p) == taker), choice[-1])
 
@@ -158,10 +178,11 @@ class _Exchange:
             if not share[topic]:
                 del share[topic]
         self.shares[taker].setdefault(topic, []).append(partition)
-        if self.holders.get(topic, _NOBODY).get(partition) == taker:
+        self.receivers.add(taker)
+        if self.given_up.get(topic, _NOBODY).get(partition) == taker:
             self.displaced.pop((topic, partition), None)
         else:
-            self.borrowed[taker].setdefault(topic, []).append(partition)
+            self.borrowed.setdefault(taker, {}).setdefault(topic, []).append(partition)
             if (topic, partition) in self.displaced:
                 self.displaced[topic, partition] = taker
         self.loads[giver] -= 1

@@ -8,18 +8,18 @@ help. This implementation finds whole chains of moves, so its loads may be more 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import ClassVar, NamedTuple
 
 import msgspec
 
 from partage.assignors.base import Assignor
 from partage.assignors.claims import OwnershipClaim, PartitionOwners, resolve_ownership
-from partage.assignors.cooperation import hold_back_owned
+from partage.assignors.cooperation import without_held
 from partage.assignors.group_view import NO_GENERATION, Assignment, Member, Topic
-from partage.assignors.racks import match_racks
+from partage.assignors.racks import match_racks, may_match_racks
 from partage.assignors.return_pass import PartitionsByTopic
-from partage.assignors.sticky_balancer import balance
+from partage.assignors.sticky_balancer import balance_claims, balance_owned
 from partage.assignors.user_data import (
     decode_generation,
     decode_sticky,
@@ -56,8 +56,9 @@ class Sticky(Assignor):
 
     def assign(self, members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:
         ordered = sorted(members, key=lambda member: member.sort_key)
-        holders = resolve_ownership([sticky_claim(member) for member in ordered])
-        return by_member_id(ordered, balance_and_match_racks(ordered, holders, topics))
+        claims = [sticky_claim(member) for member in ordered]
+        owned = [claim.owned for claim in claims]
+        return _divide(ordered, owned, lambda: claims, topics).by_member_id(ordered)
 
 
 class CooperativeSticky(Assignor):
@@ -87,9 +88,10 @@ class CooperativeSticky(Assignor):
 
     def assign(self, members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:
         ordered = sorted(members, key=lambda member: member.sort_key)
-        holders = resolve_ownership([cooperative_claim(member) for member in ordered])
-        shares = balance_and_match_racks(ordered, holders, topics)
-        return hold_back_owned(ordered, by_member_id(ordered, shares), holders)
+        owned = [member.owned for member in ordered]
+        divided = _divide(ordered, owned, lambda: list(map(cooperative_claim, ordered)), topics)
+        divided.hold_back()
+        return divided.by_member_id(ordered)
 
 
 def sticky_claim(member: Member) -> OwnershipClaim:
@@ -110,14 +112,55 @@ def _with_claim(member: Member, claim: OwnershipClaim) -> Member:
     return msgspec.structs.replace(member, owned=claim.owned, generation=claim.generation)
 
 
-def balance_and_match_racks(
-    members: Sequence[Member], holders: PartitionOwners, topics: Mapping[str, Topic]
-) -> list[PartitionsByTopic]:
-    """Divide all topics: balance first, then match racks (KIP-881), then stickiness."""
+class _Division(NamedTuple):
+    """The partitions of each member, before some are held back."""
+
+    shares: list[PartitionsByTopic]
+    #: The members that may have got partitions. The lists of all other members are sorted.
+    receivers: Collection[int]
+    #: The owners of all partitions that receivers got from other members.
+    holders: PartitionOwners
+
+    def hold_back(self) -> None:
+        """Remove the partitions that another member still owns (KIP-429)."""
+        for position in self.receivers if self.holders else ():
+            self.shares[position] = without_held(self.shares[position], position, self.holders)
+
+    def by_member_id(self, members: Sequence[Member]) -> dict[str, PartitionsByTopic]:
+        """Return the shares by member id, with sorted partitions."""
+        for position in self.receivers:
+            for partitions in self.shares[position].values():
+                partitions.sort()
+        return {member.member_id: share for member, share in zip(members, self.shares, strict=True)}
+
+
+def _divide(
+    members: Sequence[Member],
+    owned: Sequence[Mapping[str, Sequence[int]]],
+    claims: Callable[[], Sequence[OwnershipClaim]],
+    topics: Mapping[str, Topic],
+) -> _Division:
+    """Divide all topics: balance first, then match racks (KIP-881), then stickiness.
+
+    Args:
+        members: The members in the order of precedence.
+        owned: The partitions that they claim.
+        claims: Return their claims. Only conflicts and racks need them.
+        topics: The existing topics by name.
+    """
+    subscriptions = [member.topics for member in members]
     sizes = {name: topic.partition_count for name, topic in topics.items()}
-    shares = balance([member.topics for member in members], holders, sizes)
-    match_racks(shares, holders, members, topics)
-    return shares
+    is_matching_racks = may_match_racks(members, topics)
+    balanced = balance_claims(subscriptions, owned, sizes)
+    if balanced is not None and not is_matching_racks:
+        return _Division(*balanced)
+    holders = resolve_ownership(claims())
+    if balanced is None:
+        balanced = balance_owned(subscriptions, holders, sizes)
+    if not is_matching_racks:
+        return _Division(balanced.shares, balanced.receivers, holders)
+    match_racks(balanced.shares, holders, members, topics)
+    return _Division(balanced.shares, range(len(members)), holders)
 
 
 def by_member_id(

@@ -328,3 +328,120 @@ LATER_SHELL_MUTANTS = (
         "",
     ),
 )
+
+#: Written after the rules of `LATER_SHELL_MUTANTS`. Each is in one of the functions of the client
+#: and the broker that were drawn at random, without those that no world runs.
+DRAWN_SHELL_MUTANTS = (
+    Mutant(
+        "a failed lookup of an offset is never repeated",
+        _FETCHER,
+        "self._positions.lookup_failed(one, answer)",
+        "pass",
+    ),
+    Mutant(
+        "the fetcher does not look for work when a fetch has ended",
+        _FETCHER,
+        "            self._failed(error)\n        self._wake_event.set()\n",
+        "            self._failed(error)\n",
+    ),
+    Mutant(
+        "a seek keeps the mark of the fetch in flight",
+        _STATE,
+        "        self.is_in_flight = False\n",
+        '        self.is_in_flight = getattr(self, "is_in_flight", False)\n',
+    ),
+    Mutant(
+        "a response is announced before it is complete",
+        "partage.broker.net.inbound_request",
+        "        self.is_done = True\n        self.connection.on_response_ready()\n\n"
+        "    def complete",
+        "        self.connection.on_response_ready()\n        self.is_done = True\n\n"
+        "    def complete",
+    ),
+    Mutant(
+        "events of a member without actions are not published",
+        _DRIVER,
+        "            self._arm(key, deadline_ms)\n        self._on_event_handled()\n",
+        "            self._arm(key, deadline_ms)\n"
+        "        if outcome.actions:\n            self._on_event_handled()\n",
+    ),
+    Mutant(
+        "the error of a coordinator lookup stays after a success",
+        _DRIVER,
+        "            self._on_lookup_error(None)\n",
+        "",
+    ),
+    Mutant(
+        "metadata of several topics is refreshed only together",
+        _CLUSTER,
+        "        if missing:\n            await self._refresh(missing)\n",
+        "        if len(missing) == len(names):\n            await self._refresh(missing)\n",
+    ),
+    Mutant(
+        "a fenced commit does not tell its member",
+        _COMMITS,
+        "        if fence is not None:\n",
+        "        if fence is not None and fence < 0:\n",
+    ),
+    Mutant(
+        "partitions with an outdated leader are fetched",
+        _FETCHER,
+        "leadership is None or partition in self._stale:",
+        "leadership is None:",
+    ),
+    Mutant(
+        "a commit waits for an earlier one without a limit",
+        _COMMITS,
+        "asyncio.timeout(retries.remaining_s)",
+        "asyncio.timeout(None)",
+    ),
+    Mutant(
+        "the broker waits for more bytes after a whole frame",
+        _SERVER,
+        "            if stop > end:\n",
+        "            if stop >= end:\n",
+    ),
+    Mutant(
+        "the position is the end of the fetched records",
+        _FETCH,
+        "        return (\n            state.position\n",
+        "        return (\n            state.fetch_offset\n",
+    ),
+    Mutant(
+        "the topics of a member are watched after its leave",
+        _ASSIGNMENT,
+        "        self._cancel_choice()\n        self._watcher.stop()\n",
+        "        self._cancel_choice()\n",
+    ),
+    Mutant(
+        "a JoinGroup has the timeout of other requests",
+        "partage.client.group.coordinator_client",
+        "connection.send(api, message, timeout_ms=timeout_ms)",
+        "connection.send(api, message)",
+    ),
+    Mutant(
+        "an error of a partition is raised again and again",
+        _FETCH,
+        "error, state.error = state.error, None",
+        "error = state.error",
+    ),
+    Mutant(
+        "new partitions do not wake the fetcher",
+        _ENGINE,
+        "            self._positions.add_partitions(partitions)\n        self._wake_fetcher()\n",
+        "            self._positions.add_partitions(partitions)\n",
+    ),
+    Mutant(
+        "a connection stays open after a request has timed out",
+        "partage.client.connection",
+        "            answer.set_exception(failure)\n"
+        "            self._end(ConnectionLostError(self.address, str(failure)))\n",
+        "            answer.set_exception(failure)\n",
+    ),
+    Mutant(
+        "a new number of partitions is reported again and again",
+        "partage.client.consumer.metadata_watcher",
+        "            self._watched = now\n            self._partitions_changed",
+        "            self._partitions_changed",
+    ),
+)

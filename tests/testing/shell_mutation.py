@@ -12,9 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from lab.mutation import MutantFinder
-from testing.shell_mutants import LATER_SHELL_MUTANTS, SHELL_MUTANTS
+from testing.shell_mutants import DRAWN_SHELL_MUTANTS, LATER_SHELL_MUTANTS, SHELL_MUTANTS
 
-_MUTANTS = (*SHELL_MUTANTS, *LATER_SHELL_MUTANTS)
+_LISTS = {"first": SHELL_MUTANTS, "later": LATER_SHELL_MUTANTS, "drawn": DRAWN_SHELL_MUTANTS}
+_MUTANTS = tuple(mutant for mutants in _LISTS.values() for mutant in mutants)
 
 
 def find_shell_mutant(name: str, seeds: int) -> str:
@@ -36,6 +37,7 @@ def main() -> None:
     """Search for one bug, or for all of them each in a separate process, and print a table."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("name", nargs="?", help="title of one bug; default: all")
+    parser.add_argument("--list", choices=_LISTS, help="only the bugs of one list")
     parser.add_argument("--seeds", type=int, default=100, help="maximum number of worlds")
     parser.add_argument("--jobs", type=int, default=2, help="number of processes")
     options = parser.parse_args()
@@ -56,7 +58,8 @@ def main() -> None:
 
     print("| bug | worlds | rule |\n|---|---|---|", flush=True)
     with ThreadPoolExecutor(options.jobs) as pool:
-        names = [mutant.name for mutant in _MUTANTS]
+        mutants = _LISTS[options.list] if options.list else _MUTANTS
+        names = [mutant.name for mutant in mutants]
         missed = 0
         for name, found in zip(names, pool.map(search, names), strict=True):
             missed += "not found" in found

@@ -189,6 +189,23 @@ def test_polls_of_user_code_are_not_left_out(world):
     run(world, work, scenario)
 
 
+def test_records_below_the_wanted_bytes_arrive_after_one_poll(world):
+    arrived = []
+
+    async def work():
+        async with consumer(world, "classic", fetch_min_bytes=10_000) as reader:
+            await read_from(reader, world, arrived)
+
+    async def scenario():
+        await asyncio.sleep(40)
+        await send(world, b"few bytes")
+        sent_s = world.elapsed_s
+        await world.until(lambda: arrived)
+        assert arrived[0][0] - sent_s < POLL_S
+
+    run(world, work, scenario)
+
+
 @pytest.mark.parametrize("fault", ["kill", "pause", "cut"])
 def test_record_arrives_after_a_fault_of_an_idle_consumer(world, fault):
     arrived = []

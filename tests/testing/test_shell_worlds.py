@@ -207,6 +207,24 @@ def leave_without_a_commit(checked: Checked) -> None:
     checked.rules.check_left(checked.reader, {PLACE: 1})
 
 
+def revoke_after_the_session(checked: Checked) -> None:
+    checked.now_s = SESSION_S + 0.3
+    checked.rules.check_revocation(checked.reader, since_s=0.0)
+
+
+def pass_a_partition(checked: Checked) -> None:
+    for _ in range(4):
+        checked.rules.on_polled(checked.reader, {TopicPartition("t", 1)}, {PLACE})
+    checked.rules.on_polled(checked.reader, {PLACE}, {PLACE})
+
+
+def read_late(checked: Checked) -> None:
+    checked.read(0, 1, 2, 3)
+    checked.rules.on_written(PLACE, 4, [b"e"])
+    checked.now_s = 1.0
+    checked.read(4, value=b"e")
+
+
 def read_twice(checked: Checked) -> None:
     checked.read(0)
     checked.rules.on_seek(checked.reader, PLACE, 0)
@@ -233,6 +251,9 @@ def read_twice(checked: Checked) -> None:
         (leave_without_a_commit, "commit"),
         (read_after_the_session, "session"),
         (commit_late, "late_commit"),
+        (revoke_after_the_session, "callbacks"),
+        (pass_a_partition, "fairness"),
+        (read_late, "fresh"),
     ],
 )
 def test_rule_names_what_breaks_it(break_it: Callable[[Checked], None], rule: str) -> None:
@@ -321,6 +342,30 @@ def test_rule_about_requests_names_what_breaks_it(
     tmp_path: Path, requests: Callable[[Connection], Awaitable[object]], rule: str
 ) -> None:
     assert watched_world(tmp_path, requests) == rule
+
+
+def test_member_that_was_paused_may_revoke_late() -> None:
+    checked = Checked()
+    checked.now_s = SESSION_S + 0.3
+    checked.rules.check_revocation(checked.reader, since_s=checked.now_s)
+    assert checked.broken == []
+
+
+def test_partitions_that_are_served_in_turn_are_not_passed() -> None:
+    checked = Checked()
+    other = TopicPartition("t", 1)
+    for served in [other, PLACE] * 4:
+        checked.rules.on_polled(checked.reader, {served}, {PLACE})
+    assert checked.broken == []
+
+
+def test_record_of_a_busy_reader_may_be_late() -> None:
+    checked = Checked()
+    checked.rules.on_written(PLACE, 4, [b"e"])
+    checked.now_s = 1.0
+    checked.read(0, 1, 2, 3)
+    checked.read(4, value=b"e")
+    assert checked.broken == []
 
 
 def test_records_that_a_group_has_not_read_are_counted() -> None:

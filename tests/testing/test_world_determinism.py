@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from interpreters import PROJECT, PYTHONS
+from partage.testing import PartageWorld
 
 TESTS = Path(__file__).parents[1]
 
@@ -88,3 +90,22 @@ def test_story_is_the_same_under_any_hash_seed(python: str, environment_of) -> N
     first = stories("1")
     assert first.count("worker-2      started") >= 6
     assert stories("2") == first
+
+
+def test_import_in_a_world_does_not_change_its_random_numbers(tmp_path: Path) -> None:
+    module = tmp_path / "asks_for_bytes.py"
+    module.write_text("import os\nSALT = os.urandom(16)\n")
+    drawn = []
+
+    async def test() -> None:
+        sys.path.insert(0, str(tmp_path))
+        try:
+            __import__("asks_for_bytes")
+        finally:
+            sys.path.remove(str(tmp_path))
+        drawn.append(uuid.uuid4())
+
+    for _ in range(2):  # only the first world imports it
+        PartageWorld(1, tmp_path / "world").run(test)
+    del sys.modules["asks_for_bytes"]
+    assert drawn[0] == drawn[1]

@@ -8,6 +8,8 @@
 - ``commit``: when a commit returns, the coordinator has the position or a later one.
 - ``session``: a member delivers nothing when its session has ended without a heartbeat.
 - ``late_commit``: without faults, an auto commit is not much later than its interval.
+- ``fairness``: without faults, polls serve all partitions with fetched records in turn.
+- ``fresh``: without faults, a reader that has read all gets a new record soon.
 - ``repeat``: without faults and seeks, and with a commit before each revocation, no group reads a
   record twice.
 - ``delivery``: after all faults, each record is read in each group that subscribes to it.
@@ -20,10 +22,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from partage.client.consumer.records import Record
 from partage.model.topic_partition import TopicPartition
 from partage.testing.shell_worlds.wire_watch import CommitTimeline
+
+#: A process learns this much later that its session has ended.
+_REACTION_S: Final = 0.2
+#: The time of a new record from the writer to the reader, besides the turns of the reader.
+_FRESH_S: Final = 0.4
 
 
 @dataclass
@@ -36,6 +44,7 @@ class OwnedPlace:
         is_paused: True while no record may come.
         restarted_s: When it was told, or of the last seek.
         behind: The time since which a position is not committed, and the position.
+        passed: The number of polls that did not serve it, although its records were there.
     """
 
     since_s: float
@@ -43,6 +52,7 @@ class OwnedPlace:
     next_offset: int | None = None
     is_paused: bool = False
     behind: tuple[float, int] | None = None
+    passed: int = 0
 
 
 @dataclass
@@ -50,6 +60,8 @@ class ReaderRun:
     """One run of a reader process, from its start until it ends or is killed.
 
     Attributes:
+        turn_s: The longest time between two polls, with the wait of a fetch for enough bytes, or
+            for the room that fetches at other brokers take.
         is_leaving: It unsubscribes or closes. In a rebalance its partitions are lost, as in Kafka.
         has_lost: It has lost partitions while it left.
     """
@@ -57,6 +69,7 @@ class ReaderRun:
     name: str
     group: str
     session_s: float
+    turn_s: float = 0.0
     is_leaving: bool = False
     has_lost: bool = False
     owned: dict[TopicPartition, OwnedPlace] = field(default_factory=dict)
@@ -91,6 +104,10 @@ class DeliveryRules:
         self._alive_s = alive_s
         #: False if members must not lose partitions.
         self.may_lose = may_lose
+        #: True if each poll and each new record must meet the rules about fairness and delays.
+        self.is_healthy = not may_lose
+        #: The times of new records that a group must read soon, by their offsets.
+        self._due: dict[tuple[str, TopicPartition], dict[int, float]] = {}
         #: The values of acknowledged records, and their number.
         self.written: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
         self._seen: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
@@ -106,16 +123,40 @@ class DeliveryRules:
     def on_written(self, partition: TopicPartition, first: int, values: Collection[bytes]) -> None:
         """Note acknowledged records."""
         stored = self.written[partition]
+        if self.is_healthy and first not in stored:
+            self._expect_soon(partition, first)
         for offset, value in enumerate(values, start=first):
             other = stored.setdefault(offset, value)
             if other != value:
                 self._report("content", f"{partition} {offset} is {other!r} and {value!r}")
 
+    def _expect_soon(self, partition: TopicPartition, offset: int) -> None:
+        """Note the time of a new record for each owner that has read all of its partitions.
+
+        If an owner has not, its records may be delivered in any order.
+        """
+        for run in self._runs.values():
+            if partition not in run.owned:
+                continue
+            read, owned = self.read[run.group], run.owned
+            if run.is_leaving or any(len(read[p]) < len(self.written[p]) for p in owned):
+                for each in owned:
+                    self._due.pop((run.group, each), None)
+            else:
+                self._due[run.group, partition] = {offset: self._now_s()}
+
     # Readers
 
-    def start(self, name: str, group: str, session_s: float) -> ReaderRun:
-        """Note that a reader process starts; its former run owns nothing now."""
-        run = self._runs[name] = ReaderRun(name, group, session_s)
+    def start(self, name: str, group: str, session_s: float, turn_s: float = 0.0) -> ReaderRun:
+        """Note that a reader process starts; its former run owns nothing now.
+
+        Args:
+            name: The process.
+            group: Its group.
+            session_s: Its session timeout.
+            turn_s: See `ReaderRun`.
+        """
+        run = self._runs[name] = ReaderRun(name, group, session_s, turn_s)
         return run
 
     def owned(self, name: str) -> dict[TopicPartition, OwnedPlace]:
@@ -133,6 +174,7 @@ class DeliveryRules:
             if partition in run.owned:
                 self._report("callbacks", f"{run.name} gets {partition}, which it owns already")
             self._uncommitted.discard((run.group, partition))
+            self._due.pop((run.group, partition), None)
             run.owned[partition] = OwnedPlace(self._now_s(), self._now_s())
 
     def on_given_up(self, run: ReaderRun, call: str, partitions: Iterable[TopicPartition]) -> None:
@@ -145,6 +187,20 @@ class DeliveryRules:
         for partition in partitions:
             if run.owned.pop(partition, None) is None:
                 self._report("callbacks", f"{call} {partition} of {run.name}, which has not got it")
+
+    def check_revocation(self, run: ReaderRun, since_s: float) -> None:
+        """Check that partitions are revoked before the session of their owner has ended.
+
+        Args:
+            run: The process.
+            since_s: The time since which it has been running without a pause.
+        """
+        alive_s = self._alive_s(run.name)
+        if alive_s is None:
+            return
+        end_s = max(alive_s + run.session_s, since_s)
+        if self._now_s() > end_s + _REACTION_S:
+            self._report("callbacks", f"{run.name} revokes partitions after its session has ended")
 
     def on_seek(self, run: ReaderRun, partition: TopicPartition, offset: int) -> None:
         """Note that a process continues at an offset."""
@@ -194,11 +250,43 @@ class DeliveryRules:
         elif offset != place.next_offset:
             self._report("order", f"{run.name} read {where} instead of {place.next_offset}")
         place.next_offset = offset + 1
+        self._check_delay(run, partition, offset)
         read = self.read[run.group][partition]
         if offset in read and not self._may_repeat:
             self._report("repeat", f"{run.name} read {where} again")
         read.add(offset)
         self.read_count += 1
+
+    def _check_delay(self, run: ReaderRun, partition: TopicPartition, offset: int) -> None:
+        due = self._due.get((run.group, partition), {})
+        written_s = due.pop(offset, None)
+        limit_s = 2 * run.turn_s + _FRESH_S
+        if written_s is not None and self._now_s() > written_s + limit_s and self.is_healthy:
+            delay_s = self._now_s() - written_s
+            self._report(
+                "fresh", f"{run.name} got {partition} {offset} after {delay_s:.2f} s ({limit_s:g})"
+            )
+
+    def on_polled(
+        self,
+        run: ReaderRun,
+        served: Collection[TopicPartition],
+        fetched: Collection[TopicPartition],
+    ) -> None:
+        """Check that a poll with records did not pass a partition too often.
+
+        Args:
+            run: The process.
+            served: The partitions of the records.
+            fetched: The partitions of which it had records before the poll.
+        """
+        for partition, place in run.owned.items():
+            if partition not in served and partition in fetched:
+                place.passed += bool(served)
+                continue
+            if partition in served and place.passed > len(run.owned) + 1 and self.is_healthy:
+                self._report("fairness", f"{place.passed} polls of {run.name} passed {partition}")
+            place.passed = 0
 
     def on_committed(self, run: ReaderRun, offsets: dict[TopicPartition, int]) -> None:
         """Check a commit of offsets that has returned."""
@@ -226,6 +314,11 @@ class DeliveryRules:
                     f"{run.name} read {partition} up to {place.behind[1]} {limit_s:g} s ago, "
                     f"committed is {stored}",
                 )
+
+    def on_rebalance(self, group: str) -> None:
+        """Note that a group rebalances: commits, and so the turns of readers, may take longer."""
+        for key in [key for key in self._due if key[0] == group]:
+            del self._due[key]
 
     def begin_leave(self, run: ReaderRun) -> None:
         """Note that a consumer leaves its group."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from random import Random
 from typing import Final
 
@@ -33,6 +33,11 @@ _COMMIT_SHARE_AT_REVOKE: Final = 0.1
 CLOSE_S: Final = 10.0
 _CLOSED_S: Final = 1.0
 _RETRY_S: Final = 0.1
+_COMMITS_MAX: Final = 5
+#: How long most partitions stay paused, in seconds.
+_LONG_PAUSE_S: Final = (1.0, 8.0)
+#: Between two turns without a wait.
+_TURN_S: Final = 0.05
 
 
 class Reader:
@@ -63,6 +68,10 @@ class Reader:
         self.may_fail = True
         #: True if nothing keeps the consumer from closing quickly.
         self.must_close = False
+        #: Returns the partitions of which its consumer has had records at a time.
+        self.fetched_at: Callable[[str, float], Collection[TopicPartition]] = lambda name, at_s: ()
+        self._commits: set[asyncio.Task[None]] = set()
+        self._resume_s = 0.0
         #: False to ask the consumer about its partitions in its next turn; then it becomes True.
         self.is_probed = True
 
@@ -83,7 +92,8 @@ class Reader:
         """Read until ``is_stopped`` is True, with a new consumer whenever one was refused."""
         while not self.is_stopped:
             session_ms = self._plan.options.get("session_timeout_ms", _SESSION_MS)
-            run = self._rules.start(self._name, self._plan.group, session_ms / 1000)
+            turn_s = _turn_s(self._plan, len(self._world.brokers))
+            run = self._rules.start(self._name, self._plan.group, session_ms / 1000, turn_s)
             options = {"group_id": self._plan.group, **self._plan.options}
             consumer = Consumer(self._world.bootstrap_servers, **options)
             consumer.subscribe(list(self._plan.topics), _Listener(self, run, consumer))
@@ -104,6 +114,8 @@ class Reader:
                     return
 
     async def _close(self, consumer: Consumer, run: ReaderRun) -> None:
+        if self._commits:
+            await asyncio.wait(self._commits, timeout=CLOSE_S)
         problem, offsets = "", _next_offsets(run)
         self._rules.begin_leave(run)
         try:
@@ -130,7 +142,9 @@ class Reader:
         if plan.iterates:
             self._take(run, await self._next_records(consumer))
         else:
+            fetched = self._fetched(run)
             records = await consumer.poll(plan.poll_timeout_ms)
+            self._rules.on_polled(run, set(records.partitions), fetched)
             self._take(run, self._arrow_records(records) if plan.takes_arrow else records)
         await self._commit_if_due(consumer, run)
         if self.must_close and plan.commits == "auto":
@@ -147,7 +161,11 @@ class Reader:
             if self.may_stall and rng.random() < _STALL_SHARE:
                 await asyncio.sleep(_STALL_S)
         # a poll without a timeout and without work would take all turns of the loop
-        await asyncio.sleep(plan.work_s * rng.random() + (0 if plan.poll_timeout_ms else 0.05))
+        await asyncio.sleep(plan.work_s * rng.random() + (0 if plan.poll_timeout_ms else _TURN_S))
+
+    def _fetched(self, run: ReaderRun) -> Collection[TopicPartition]:
+        is_judged = self._rules.is_healthy and len(run.owned) > 1
+        return self.fetched_at(self._name, self._world.elapsed_s) if is_judged else ()
 
     async def _next_records(self, consumer: Consumer) -> list[Record]:
         try:
@@ -179,11 +197,32 @@ class Reader:
                 await consumer.commit()
             case "offsets":
                 await consumer.commit(offsets)
+            case "unawaited":
+                self._start_commit(consumer, run, offsets)
+                return
             case "at_revoke" if self.is_calm or self._rng.random() < _COMMIT_SHARE_AT_REVOKE:
                 await consumer.commit()
             case _:
                 return
         self._rules.on_committed(run, offsets)
+
+    def _start_commit(
+        self, consumer: Consumer, run: ReaderRun, offsets: dict[TopicPartition, int]
+    ) -> None:
+        """Commit without waiting for the end."""
+
+        async def commit() -> None:
+            try:
+                await consumer.commit(offsets)
+            except ClientError:
+                return
+            if not self._plan.seeks:
+                self._rules.on_committed(run, offsets)
+
+        if len(self._commits) < _COMMITS_MAX:
+            task = asyncio.create_task(commit())
+            self._commits.add(task)
+            task.add_done_callback(self._commits.discard)
 
     async def on_revoked(self, run: ReaderRun, consumer: Consumer) -> None:
         """Commit before partitions are revoked."""
@@ -195,6 +234,13 @@ class Reader:
             self._rules.on_committed(run, offsets)
 
     # Callbacks
+
+    def check_revocation(self, run: ReaderRun, partitions: Collection[TopicPartition]) -> None:
+        """Check a callback before partitions are revoked."""
+        self._rules.check_revocation(run, self._world.resumed_s(self._name))
+        if self._plan.commits == "auto" and not self._rules.may_lose and not run.is_leaving:
+            offsets = {p: n for p, n in _next_offsets(run).items() if p in partitions}
+            self._rules.on_committed(run, offsets)
 
     def take(
         self, run: ReaderRun, consumer: Consumer, partitions: Collection[TopicPartition]
@@ -256,7 +302,9 @@ class Reader:
 
     def _pause_or_seek(self, consumer: Consumer, run: ReaderRun) -> None:
         rng, owned = self._rng, sorted(run.owned)
-        if self._plan.pauses and rng.random() < _PAUSE_SHARE:
+        if self._plan.keeps_pauses:
+            self._keep_pauses(consumer, run)
+        elif self._plan.pauses and rng.random() < _PAUSE_SHARE:
             paused = consumer.paused()
             if paused:
                 self._resume(consumer, run)
@@ -277,11 +325,29 @@ class Reader:
                 consumer.seek(partition, offset)
                 self._rules.on_seek(run, partition, offset)
 
+    def _keep_pauses(self, consumer: Consumer, run: ReaderRun) -> None:
+        """Pause all partitions but one for a time, so that the others fill the buffer."""
+        now_s = self._world.elapsed_s
+        if now_s < self._resume_s:
+            return
+        if consumer.paused():
+            self._resume(consumer, run)
+            self._resume_s = now_s + _TURN_S
+            return
+        owned = sorted(run.owned)
+        self._rng.shuffle(owned)
+        for partition in owned[1:]:
+            consumer.pause(partition)
+            run.owned[partition].is_paused = True
+        self._resume_s = now_s + self._rng.uniform(*_LONG_PAUSE_S)
+
     def _resume(self, consumer: Consumer, run: ReaderRun) -> None:
         """Resume all paused partitions."""
         for partition in sorted(consumer.paused()):
             consumer.resume(partition)
-            run.owned[partition].is_paused = False
+            place = run.owned[partition]
+            # its buffer may have been given up
+            place.is_paused, place.restarted_s = False, self._world.elapsed_s
 
 
 class _Listener(RebalanceListener):
@@ -293,6 +359,7 @@ class _Listener(RebalanceListener):
         self._consumer = consumer
 
     async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        self._reader.check_revocation(self._run, partitions)
         await self._reader.on_revoked(self._run, self._consumer)
         self._reader.give_up(self._run, "revoked", partitions)
 
@@ -301,6 +368,14 @@ class _Listener(RebalanceListener):
 
     async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
         self._reader.take(self._run, self._consumer, partitions)
+
+
+def _turn_s(plan: ReaderPlan, brokers: int) -> float:
+    """Return the time between two polls with the waits of fetches; see `ReaderRun`."""
+    options = plan.options
+    wait_s = options["fetch_max_wait_ms"] / 1000
+    waits = (brokers if brokers > 1 else 0) + (options["fetch_min_bytes"] > 1)
+    return float(plan.work_s + _TURN_S + waits * wait_s)
 
 
 def _places(run: ReaderRun) -> dict[TopicPartition, int | None]:

@@ -9,7 +9,7 @@ their groups, and neither connections nor tasks stay (rule ``close``).
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -19,19 +19,28 @@ from typing import Final
 
 import msgspec
 
+from partage.lab.environment.disk import IO_ERRORS
 from partage.model.addresses import Address
 from partage.model.topic_partition import TopicPartition
 from partage.testing.shell_worlds.delivery_rules import DeliveryRules
 from partage.testing.shell_worlds.reader import CLOSE_S, Reader
 from partage.testing.shell_worlds.scenario import ShellScenario
 from partage.testing.shell_worlds.stable_groups import PORT, StableGroups
-from partage.testing.shell_worlds.wire_watch import WireWatch
+from partage.testing.shell_worlds.wire_watch import FetchedPart, WireWatch
 from partage.testing.shell_worlds.writer import Writer
 from partage.testing.world.errors import InvariantError, WaitTimeoutError
+from partage.testing.world.fault_injection import ConnectionFault
 from partage.testing.world.virtual_loop import VirtualLoop
 from partage.testing.world.world import PartageWorld
 
 _WARM_UP_S: Final = 5.0
+_BACKLOG_S: Final = 60.0
+_CONNECTION_FAULTS: Final[tuple[ConnectionFault, ...]] = (
+    "reset",
+    "stall",
+    "lose_request",
+    "lose_response",
+)
 _CHECK_S: Final = 0.25
 _DELIVERY_S: Final = 60.0
 #: The same if connections were at most reset, and no member left, which it may fail to tell.
@@ -42,8 +51,13 @@ _STABLE_S: Final = 60.0
 _RESTART_S: Final = 300.0
 _FRESH_S: Final = 3.0
 _LATENCY_S: Final = 0.01
+#: Longer than the way of a response to the reader.
+_ARRIVAL_S: Final = 0.05
 #: A heartbeat is up to a second old when a pause begins.
 _SHORTER_S: Final = 1.2
+#: The most attempts to connect in a second, and the most fetches that fail, at each broker.
+_ATTEMPTS_MAX: Final = 25
+_REFUSED_MAX: Final = 40
 _FIRST_PRODUCER_ID: Final = 900_000
 
 
@@ -138,28 +152,51 @@ class _ShellWorld:
 
     def _on_join(self, process: str) -> None:
         """Check that members of eager groups give all partitions up before they join."""
+        self.rules.on_rebalance(self._scenario.readers[process].group)
         strategies = self._scenario.readers[process].options.get("partition_assignment_strategy")
         is_eager = strategies is not None and strategies[0] != "cooperative-sticky"
         owned = sorted(self.rules.owned(process))
         if self._is_stable and is_eager and owned:
             self._world.break_rule("callbacks", f"{process} joins, but owns {owned}")
 
-    def _on_fetch(self, process: str, bytes_max: int) -> None:
+    def _buffered(self, process: str) -> Iterator[tuple[TopicPartition, FetchedPart]]:
+        """Yield the data that a consumer has got, and has not delivered."""
+        for partition, place in self.rules.owned(process).items():
+            for part in self._watch.fetched.get((process, partition), ()):
+                is_left = place.next_offset is None or part.end > place.next_offset
+                # the response to an earlier request was dropped
+                if is_left and part.asked_s > place.restarted_s + _LATENCY_S:
+                    yield partition, part
+
+    def _fetched_at(self, process: str, at_s: float) -> set[TopicPartition]:
+        """Return the partitions of which a consumer has had data at a time."""
+        return {
+            partition
+            for partition, part in self._buffered(process)
+            if part.answered_s + _ARRIVAL_S < at_s
+        }
+
+    def _on_fetch(self, process: str, bytes_max: int, partitions: list[TopicPartition]) -> None:
         """Check that buffered and requested data fit the buffer of a consumer."""
         plan = self._scenario.readers[process]
-        # An iterator holds data besides the buffer. A response of another broker may be larger than
-        # requested, and arrive after this request was sent.
-        if not self._is_stable or plan.iterates or self._scenario.brokers > 1:
+        # an iterator holds data besides the buffer
+        if not self._is_stable or plan.iterates:
             return
-        buffered = sum(
-            part.size
-            for partition, place in self.rules.owned(process).items()
-            for part in self._watch.fetched.get((process, partition), ())
-            if place.next_offset is None or part.end > place.next_offset
-            # the response to an earlier request was dropped
-            if part.asked_s > place.restarted_s + _LATENCY_S
-        )
-        limit = plan.options["buffer_bytes_max"]
+        sizes: Counter[TopicPartition] = Counter()
+        for partition, part in self._buffered(process):
+            sizes[partition] += part.size
+        partition_max = plan.options["max_partition_fetch_bytes"]
+        for partition in partitions:
+            if sizes[partition] >= partition_max:
+                self._world.break_rule(
+                    "fetch_limits",
+                    f"{process} has {sizes[partition]} bytes of {partition}, and asks for more",
+                )
+        # A response of another broker may be larger than requested, and arrive after this request
+        # was sent.
+        if self._scenario.brokers > 1:
+            return
+        buffered, limit = sizes.total(), plan.options["buffer_bytes_max"]
         if buffered + bytes_max > limit:
             text = f"{process} has {buffered} bytes and asks for {bytes_max}; its limit is {limit}"
             self._world.break_rule("fetch_limits", text)
@@ -185,6 +222,8 @@ class _ShellWorld:
         for topic, count in scenario.partitions.items():
             await world.create_topic(topic, count)
         self._start_writers()
+        await self._write_backlog()
+        flood = asyncio.create_task(self._watch_floods())
         for name, plan in scenario.readers.items():
             reader = Reader(
                 name,
@@ -195,18 +234,44 @@ class _ShellWorld:
             )
             reader.is_calm = reader.must_close = not scenario.has_faults
             reader.may_stall = bool(scenario.faults)
+            reader.fetched_at = self._fetched_at
             self._readers[name] = reader
             world.process(reader.main, name=name)
             await asyncio.sleep(self._rng.choice((0, 0, 0.3, 4)))
         await asyncio.sleep(_WARM_UP_S)
         world.draw_faults(scenario.faults, within_s=scenario.faults_within_s)
         await asyncio.gather(
-            self._kill_broker(), self._restart_readers(), self._pause_for_a_session()
+            self._kill_broker(),
+            self._restart_readers(),
+            self._pause_for_a_session(),
+            self._fail_connections(),
+            self._fail_disks(),
         )
         await asyncio.sleep(1)
         await self._recover()
         await self._stay_calm()
         await self._close()
+        flood.cancel()
+
+    async def _watch_floods(self) -> None:
+        """Check in each second that no reader repeats failing work without pauses."""
+        world, refused = self._world, self._watch.refused_fetches
+        attempts_max = _ATTEMPTS_MAX * len(world.brokers)
+        refused_max = _REFUSED_MAX * len(world.brokers)
+        while True:
+            before = {
+                name: (world.connection_attempts(name), refused[name]) for name in self._readers
+            }
+            await asyncio.sleep(1)
+            for name, (attempts, refusals) in before.items():
+                tried = world.connection_attempts(name) - attempts
+                failed = refused[name] - refusals
+                if tried > attempts_max or failed > refused_max:
+                    world.break_rule(
+                        "flood",
+                        f"{name} tried to connect {tried} times in a second, and {failed} of its "
+                        "fetches failed",
+                    )
 
     async def _kill_broker(self) -> None:
         """Kill the broker now and then while the faults happen, and wait for their end."""
@@ -248,6 +313,36 @@ class _ShellWorld:
             if session_s:
                 world.pause(name, session_s - rng.uniform(-0.2, _SHORTER_S))
 
+    async def _write_backlog(self) -> None:
+        """Let the writers write some records without pauses, before the readers start."""
+        for writer in self._writers:
+            writer.hurries_to = self._scenario.backlog
+        await self._world.until(
+            lambda: all(writer.has_backlog for writer in self._writers), timeout_s=_BACKLOG_S
+        )
+
+    async def _fail_connections(self) -> None:
+        """Let single connections of readers fail."""
+        world, scenario = self._world, self._scenario
+        rng = Random(f"connections {scenario.seed}")
+        for _ in range(scenario.connection_faults):
+            await asyncio.sleep(
+                rng.uniform(0, scenario.faults_within_s / scenario.connection_faults)
+            )
+            name = rng.choice(sorted(self._readers))
+            kind: ConnectionFault = rng.choice(_CONNECTION_FAULTS)
+            world.fail_connection(name, kind, rng, for_s=rng.choice((0.5, 3, 10)))
+
+    async def _fail_disks(self) -> None:
+        """Let disks of brokers fail for some time."""
+        world, scenario = self._world, self._scenario
+        rng = Random(f"disks {scenario.seed}")
+        for _ in range(scenario.disk_faults):
+            await asyncio.sleep(rng.uniform(0, scenario.faults_within_s / scenario.disk_faults))
+            operation, code = rng.choice(sorted(IO_ERRORS))
+            for_s = rng.choice((0.2, 2, 6))
+            world.fail_disk(rng.choice(world.brokers), operation, code, for_s)
+
     async def _wait_for_end(self, name: str) -> None:
         await self._world.until(lambda: not self._world.is_running(name), timeout_s=_RESTART_S)
 
@@ -287,7 +382,13 @@ class _ShellWorld:
             writer.is_stopped = True
         for reader in self._readers.values():
             reader.is_calm = True
-        is_quick = not (scenario.faults or scenario.restarts or scenario.brokers > 1)
+        is_quick = not (
+            scenario.faults
+            or scenario.restarts
+            or scenario.connection_faults
+            or scenario.disk_faults
+            or scenario.brokers > 1
+        )
         await self._wait_for_delivery(_RECONNECTED_S if is_quick else _DELIVERY_S)
 
     async def _wait_for_delivery(self, timeout_s: float) -> None:
@@ -314,7 +415,7 @@ class _ShellWorld:
     async def _stay_calm(self) -> None:
         world, watch = self._world, self._watch
         await asyncio.sleep(_STABLE_S)
-        self._is_stable, self.rules.may_lose = True, False
+        self._is_stable, self.rules.may_lose, self.rules.is_healthy = True, False, True
         for reader in self._readers.values():
             reader.may_fail = False
             reader.must_close = True
@@ -326,6 +427,7 @@ class _ShellWorld:
         await groups.restart_member()
         if self._scenario.brokers == 1:
             await groups.restart_broker()
+            await groups.reset_connections()
         for number, writer in enumerate(self._writers):
             writer.is_stopped, writer.limit = False, 2 * writer.limit
             world.restart(f"writer-{number + 1}")
@@ -361,10 +463,15 @@ class _ShellWorld:
             assert coordinator is not None, "the group has a coordinator"
             if (count := self._watch.member_count(group, coordinator)) > len(static):
                 world.break_rule("close", f"{group} has {count} members at the end")
+        if count := self._watch.listener_count():
+            world.break_rule("close", f"{count} fetches wait at the end")
         if any(fault.kind == "kill" and fault.target in self._readers for fault in world.plan):
             return  # the tasks of killed processes stay until the world ends
         for task in _client_tasks():
             world.break_rule("close", f"a task of a client is left: {task.get_coro()}")
+        for callback in world.pending_timers():
+            if (getattr(callback, "__module__", None) or "").startswith("partage.client."):
+                world.break_rule("close", f"a timer of a client is left: {callback}")
 
 
 def _client_tasks() -> Iterator[asyncio.Task[object]]:

@@ -8,8 +8,13 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-CommitStyle = Literal["auto", "after_poll", "offsets", "at_revoke"]
+CommitStyle = Literal["auto", "after_poll", "offsets", "at_revoke", "unawaited"]
 
+_SMALL_BATCH: Final = 5
+#: Other requests on the connection of the fetches wait behind them: their timeouts are longer.
+_LONG_WAIT_MS: Final = 3_000
+_TIMEOUTS: Final = ("request_timeout_ms", "max_poll_interval_ms", "session_timeout_ms")
+_DEFAULT_MS: Final = 45_000
 #: Lists of assignors that the members of one group share.
 _STRATEGIES: Final = (
     ("range",),
@@ -33,6 +38,7 @@ class ReaderPlan(msgspec.Struct, frozen=True, kw_only=True):
         takes_arrow: It converts the records to Arrow.
         iterates: It reads with ``async for`` instead of ``poll``.
         pauses: It pauses and resumes partitions.
+        keeps_pauses: It pauses most of its partitions, for a longer time.
         seeks: It seeks back now and then.
         resubscribes: It unsubscribes now and then, and subscribes again.
     """
@@ -48,6 +54,7 @@ class ReaderPlan(msgspec.Struct, frozen=True, kw_only=True):
     pauses: bool
     seeks: bool
     resubscribes: bool
+    keeps_pauses: bool = False
 
 
 class ShellScenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +75,9 @@ class ShellScenario(msgspec.Struct, frozen=True, kw_only=True):
         brokers: The number of brokers; several share a ZooKeeper.
         loses_power: The disk of a killed broker loses what was not synced.
         short_pauses: How often a reader is paused for almost the time of its session.
+        connection_faults: How often a single connection of a reader fails.
+        disk_faults: How often the disk of a broker fails for a time.
+        backlog: The number of records that each writer writes before the readers start.
     """
 
     seed: int
@@ -84,11 +94,20 @@ class ShellScenario(msgspec.Struct, frozen=True, kw_only=True):
     short_pauses: int
     loses_power: bool
     brokers: int
+    connection_faults: int = 0
+    disk_faults: int = 0
+    backlog: int = 0
 
     @property
     def has_faults(self) -> bool:
         """True if anything fails in this world."""
-        return bool(self.faults or self.broker_kills or self.short_pauses)
+        return bool(
+            self.faults
+            or self.broker_kills
+            or self.short_pauses
+            or self.connection_faults
+            or self.disk_faults
+        )
 
 
 def draw_scenario(seed: int, changes: Mapping[str, Any] | None = None) -> ShellScenario:
@@ -139,7 +158,37 @@ def draw_scenario(seed: int, changes: Mapping[str, Any] | None = None) -> ShellS
         loses_power=rng.random() < 0.5,
         brokers=rng.choice((1, 1, 1, 1, 1, 1, 1, 3)),
     )
+    scenario = _with_more(scenario, Random(f"more of shells {seed}"))
     return msgspec.structs.replace(scenario, **(changes or {}))
+
+
+def _with_more(scenario: ShellScenario, rng: Random) -> ShellScenario:
+    """Draw the options that were added later, from a separate generator: the others stay."""
+    may_fail = scenario.has_faults
+    styles = {group: rng.random() < 0.3 for group in ("g", "h")}  # commits that are not awaited
+    readers = {}
+    for name, plan in scenario.readers.items():
+        options = dict(plan.options)
+        is_long = rng.random() < 0.4
+        shortest_ms = min(options.get(name, _DEFAULT_MS) for name in _TIMEOUTS)
+        if is_long and shortest_ms > 2 * _LONG_WAIT_MS:
+            options["fetch_max_wait_ms"] = _LONG_WAIT_MS
+        is_unawaited = plan.commits in ("after_poll", "offsets") and styles[plan.group]
+        readers[name] = msgspec.structs.replace(
+            plan,
+            options=options,
+            commits="unawaited" if is_unawaited else plan.commits,
+            keeps_pauses=plan.pauses and rng.random() < 0.5,
+        )
+    return msgspec.structs.replace(
+        scenario,
+        readers=readers,
+        # 500 records would be written before the first fault
+        write_every_s=scenario.write_every_s * (3 if scenario.batch_records > _SMALL_BATCH else 1),
+        backlog=rng.choice((0, 0, 100)),
+        connection_faults=rng.choice((0, 4, 8)) if may_fail else 0,
+        disk_faults=rng.choice((0, 1, 3)) if may_fail and scenario.loses_power else 0,
+    )
 
 
 def _group_options(rng: Random) -> dict[str, Any]:

@@ -42,10 +42,17 @@ _RATE_MAX: Final = {"Heartbeat": 1.5, "ConsumerGroupHeartbeat": 2.5, "Fetch": 25
 #: The longest time between two heartbeats; members send one each second.
 _BEAT_GAP_S: Final = 1.3
 _PROBE_S: Final = 5.0
+#: The most requests for offsets when a consumer is asked for all that it knows.
+_OFFSET_REQUESTS: Final = 4
 _BROKER_DOWN_S: Final = (0.1, 0.8)
 #: The time in which readers and writers continue after a restart of the broker.
 _RECONNECT_S: Final = 3.0
 _ATTEMPTS_MAX: Final = 25
+#: Resets of connections without another failure: the time until the next fetch does not grow.
+_RESETS: Final = 5
+_RESET_S: Final = 0.45
+_LATENCY_S: Final = 0.01
+_SHORT_WAIT_S: Final = 0.5
 #: Connections of the member, of the fetcher, and of the first request for metadata.
 _CONNECTIONS_MAX: Final = 3
 #: A member learns of a rebalance by a heartbeat, and acts on it when its user polls.
@@ -161,7 +168,7 @@ class StableGroups:
             try:
                 await self._world.until(
                     partial(_is_probed, reader),
-                    timeout_s=_PROBE_S + self._turn_s(self._scenario.readers[name].group),
+                    timeout_s=self._probe_s(self._scenario.readers[name]),
                 )
             except WaitTimeoutError:
                 self._world.break_rule("answers", f"{name} did not answer")
@@ -170,6 +177,11 @@ class StableGroups:
             if not self._is_assigned(names):
                 self._world.break_rule("answers", f"{group} has the owners {self._owners(names)}")
             await self._describe(group)
+
+    def _probe_s(self, plan: ReaderPlan) -> float:
+        # requests for offsets wait behind a fetch on their connection
+        waits_s = _OFFSET_REQUESTS * plan.options["fetch_max_wait_ms"] / 1000
+        return _PROBE_S + self._turn_s(plan.group) + float(waits_s)
 
     async def _describe(self, group: str) -> None:
         plans = self._plans(group)
@@ -260,14 +272,17 @@ class StableGroups:
         await asyncio.sleep(self._rng.uniform(*_BROKER_DOWN_S))
         world.restart(world.broker)
         watch.reset_counts()
-        await asyncio.sleep(_RECONNECT_S)
+        # the lookup of the coordinator may wait behind a fetch on its connection
+        waits_ms = [plan.options["fetch_max_wait_ms"] for plan in self._scenario.readers.values()]
+        limit_s = _RECONNECT_S + max(waits_ms) / 1000
+        await asyncio.sleep(limit_s)
         for name, reader in self._readers.items():
             counts = self._counts(name)
             if not watch.beats_s[name]:
-                world.break_rule("reconnect", f"{name} sent no heartbeat in {_RECONNECT_S:g} s")
+                world.break_rule("reconnect", f"{name} sent no heartbeat in {limit_s:g} s")
             is_busy = reader.is_behind or reader.owns_nothing
             if not counts.get("Fetch") and not is_busy:
-                world.break_rule("reconnect", f"{name} sent no Fetch in {_RECONNECT_S:g} s")
+                world.break_rule("reconnect", f"{name} sent no Fetch in {limit_s:g} s")
             if counts.get("JoinGroup"):
                 world.break_rule("reconnect", f"{name} joined after a restart of the broker")
             count = world.connection_attempts(name) - attempts[name]
@@ -276,6 +291,38 @@ class StableGroups:
             self._check_connections(name)
             if set(self._rules.owned(name)) != owned[name]:
                 world.break_rule("reconnect", f"{name} lost partitions with a broker restart")
+
+    async def reset_connections(self) -> None:
+        """Reset all connections of the readers several times: each time they connect soon.
+
+        A fetch must succeed between two resets. Otherwise the second one is a repeated failure, and
+        its back-off is longer.
+        """
+        plans = self._scenario.readers.values()
+        wait_s = max(plan.options["fetch_max_wait_ms"] for plan in plans) / 1000
+        if wait_s > _SHORT_WAIT_S:
+            return  # each lookup of the coordinator would wait behind a fetch until the next reset
+        owned = {name: set(self._rules.owned(name)) for name in self._readers}
+        for _ in range(_RESETS):
+            for name in self._readers:
+                self._world.reset_connections(name)
+            await asyncio.sleep(_LATENCY_S)
+            self._watch.reset_counts()
+            await asyncio.sleep(_RESET_S)
+            for name, reader in self._readers.items():
+                is_busy = reader.is_behind or reader.owns_nothing
+                if not self._counts(name).get("Fetch") and not is_busy:
+                    self._world.break_rule(
+                        "reconnect", f"{name} sent no Fetch within {_RESET_S:g} s after a reset"
+                    )
+            await asyncio.sleep(wait_s)
+        await asyncio.sleep(_RECONNECT_S)
+        for name in self._readers:
+            if self._counts(name).get("JoinGroup") or set(self._rules.owned(name)) != owned[name]:
+                self._world.break_rule("reconnect", f"{name} joined after a reset")
+            if not self._watch.beats_s[name]:
+                self._world.break_rule("reconnect", f"{name} sent no heartbeat after a reset")
+            self._check_connections(name)
 
     def _turn_s(self, group: str) -> float:
         """Return the longest time between the end of a poll and that of the next one."""

@@ -11,6 +11,7 @@ from partage.broker.broker import Broker
 from partage.broker.net.inbound_request import Handler, InboundRequest, RequestConnection
 from partage.coordinator.consumer_group.group import ConsumerGroup
 from partage.coordinator.group import Group
+from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.testing.world.request_recorder import ObservedConnection, RequestRecorder
 from partage.testing.world.rules import decoded_response, has_records
@@ -23,6 +24,17 @@ from partage.wire.apis.offset_commit import OFFSET_COMMIT
 from partage.wire.apis.sync_group import SYNC_GROUP
 from partage.wire.records.batch import whole_batches
 
+#: Errors of commits that may be stored nevertheless, for example because a sync has failed.
+_UNCERTAIN: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+#: Waits end at whole milliseconds.
+_ROUNDING_S: Final = 0.002
 #: Requests that a coordinator counts as a sign of life.
 _SIGNS_OF_LIFE: Final = frozenset(
     {
@@ -46,12 +58,17 @@ class _Commit:
     is_stored: bool | None = None
 
 
+def _ignore_fetch(process: str, bytes_max: int, partitions: list[TopicPartition]) -> None:
+    """Ignore a Fetch request."""
+
+
 class FetchedPart(NamedTuple):
-    """Data of a Fetch response: its end offset, its bytes, and the time of the request."""
+    """Data of a Fetch response: its end offset, its bytes, and the times of both."""
 
     end: int
     size: int
     asked_s: float
+    answered_s: float
 
 
 class CommitTimeline:
@@ -104,11 +121,13 @@ class WireWatch(RequestRecorder):
     Attributes:
         commits: The acknowledged commits.
         requests_by: The number of requests of each process and API since `reset_counts`.
+        refused_fetches: The number of fetches of each process that were answered early, but without
+            records: at least one of their partitions has failed.
         beats_s: The times of the heartbeats of each process since `reset_counts`.
         alive_s: The last time at which each process renewed its session.
         fetched: What each process has fetched, by partition, oldest first.
         limits: The fetch limits of each process: of a request, and of a partition.
-        on_fetch: Called with the process and ``max_bytes`` of each Fetch request.
+        on_fetch: Called with the process, ``max_bytes`` and the partitions of each Fetch request.
         on_join: Called with the process of each JoinGroup request.
     """
 
@@ -122,11 +141,12 @@ class WireWatch(RequestRecorder):
         super().__init__(loop)
         self.commits = CommitTimeline()
         self.requests_by: Counter[tuple[str, str]] = Counter()
+        self.refused_fetches: Counter[str] = Counter()
         self.beats_s: dict[str, list[float]] = defaultdict(list)
         self.alive_s: dict[str, float] = {}
         self.fetched: dict[tuple[str, TopicPartition], list[FetchedPart]] = defaultdict(list)
         self.limits: dict[str, tuple[int, int]] = {}
-        self.on_fetch: Callable[[str, int], None] = lambda process, bytes_max: None
+        self.on_fetch: Callable[[str, int, list[TopicPartition]], None] = _ignore_fetch
         self.on_join: Callable[[str], None] = lambda process: None
         self._on_end = on_end
         self._report = report
@@ -153,6 +173,15 @@ class WireWatch(RequestRecorder):
         shard = self._brokers[broker].coordinator.host_of(group_id).shard
         group = None if shard is None else shard.groups.get(group_id)
         return len(group.members) if isinstance(group, Group | ConsumerGroup) else 0
+
+    def listener_count(self) -> int:
+        """Return the number of fetches that wait for new records, at all brokers."""
+        return sum(
+            partition.listener_count
+            for broker in self._brokers.values()
+            for topic in broker.log_manager.topics()
+            for partition in topic.partitions.values()
+        )
 
     def observe(self, broker: Broker) -> None:
         """Watch the requests to a broker that has started."""
@@ -237,7 +266,8 @@ class WireWatch(RequestRecorder):
                     key = topic.name, topic.topic_id, each.partition_index
                     partition, offset = offsets[key]
                     before = self.commits.committed.get((group, partition), 0)
-                    answers[key](not each.error_code)
+                    if each.error_code not in _UNCERTAIN:
+                        answers[key](not each.error_code)
                     if each.error_code:
                         continue
                     self._renew_session(process, at_s)
@@ -266,18 +296,23 @@ class WireWatch(RequestRecorder):
                 f"{process} asks for {request.max_bytes} bytes, and for {largest} of a partition; "
                 f"its limits are {bytes_max} and {partition_max}",
             )
+        partitions = []
         for topic in request.topics:
             for each in topic.partitions:
                 name = topic.topic or topic_name(topic.topic_id)
-                parts = self.fetched[process, TopicPartition(name, each.partition)]
+                partition = TopicPartition(name, each.partition)
+                partitions.append(partition)
+                parts = self.fetched[process, partition]
                 while parts and parts[-1].end > each.fetch_offset:
                     parts.pop()
-        self.on_fetch(process, request.max_bytes)
+        self.on_fetch(process, request.max_bytes, partitions)
         connection, asked_s = inbound.connection, self._loop.elapsed_s
 
         def answered() -> None:
             inbound.connection = connection
             if not has_records(inbound):
+                waited_s = self._loop.elapsed_s - asked_s
+                self.refused_fetches[process] += waited_s < request.max_wait_ms / 1000 - _ROUNDING_S
                 return
             for topic in decoded_response(inbound).responses:
                 name = topic.topic or topic_name(topic.topic_id)
@@ -288,7 +323,7 @@ class WireWatch(RequestRecorder):
                         partition = TopicPartition(name, each.partition_index)
                         size = sum(header.size for header in batches)
                         end = batches[-1].last_offset + 1
-                        part = FetchedPart(end, size, asked_s)
+                        part = FetchedPart(end, size, asked_s, self._loop.elapsed_s)
                         self.fetched[process, partition].append(part)
 
         inbound.connection = cast(RequestConnection, ObservedConnection(connection, answered))

@@ -59,6 +59,13 @@ class Writer:
         self.is_stopped = False
         #: The number of records after which it waits.
         self.limit = _RECORDS_MAX
+        #: The number of records that it writes without pauses.
+        self.hurries_to = 0
+
+    @property
+    def has_backlog(self) -> bool:
+        """True if it has written all that it writes without pauses."""
+        return sum(self._sequences.values()) >= self.hurries_to
 
     async def main(self) -> None:
         """Write until ``is_stopped`` is True and no batch is in flight."""
@@ -76,7 +83,7 @@ class Writer:
                         break
                     if self._values or sum(self._sequences.values()) < self.limit:
                         await self._write(connection)
-                    await asyncio.sleep(self._every_s)
+                    await asyncio.sleep(self._every_s if self.has_backlog else 0)
             except ClientError:
                 await asyncio.sleep(_RETRY_S)
             finally:

@@ -115,7 +115,26 @@ class WorldBrokers:
         disk = self._disks.get(name)
         if isinstance(disk, CrashDisk):
             assert self._power_rng is not None
+            disk.io_errors.clear()
             disk.crash(self._power_rng)
+
+    def fail_disk(self, name: str, operation: str, code: int) -> None:
+        """Let the operations of a kind fail on a broker's disk.
+
+        Args:
+            name: the broker.
+            operation: ``write``, ``sync`` or ``read``.
+            code: the error number.
+        """
+        disk = self._disks[name]
+        assert isinstance(disk, CrashDisk), "only a disk that loses power can fail"
+        disk.io_errors[operation] = code
+
+    def repair_disks(self) -> None:
+        """Let all operations on the disks succeed again."""
+        for disk in self._disks.values():
+            if isinstance(disk, CrashDisk):
+                disk.io_errors.clear()
 
     @property
     def has_started(self) -> bool:

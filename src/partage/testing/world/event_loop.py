@@ -334,6 +334,10 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
             default=math.inf,
         )
 
+    def pending_timers(self) -> list[Callable[..., object]]:
+        """Return the functions of all timers that are set."""
+        return [timer._callback for _, _, timer in self._timers if not timer._cancelled]
+
     def make_ready(self, handles: Sequence[asyncio.Handle]) -> None:
         """Run delayed callbacks in the next turn."""
         self._callbacks.extend(handles)

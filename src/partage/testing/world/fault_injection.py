@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from random import Random
+from typing import Literal
 
 from partage.testing.world.brokers import WorldBrokers
 from partage.testing.world.event_loop import WorldLoop
@@ -13,6 +14,10 @@ from partage.testing.world.network import WorldNetwork
 from partage.testing.world.process import WorldProcess
 from partage.testing.world.story import Story
 from partage.testing.world.zookeeper import ZOOKEEPER, WorldZooKeeper
+
+#: The faults of one connection. Its next request or the next response is lost, and all later bytes,
+#: without a reset.
+ConnectionFault = Literal["reset", "stall", "lose_request", "lose_response"]
 
 
 class FaultInjection(ABC):
@@ -140,6 +145,52 @@ class FaultInjection(ABC):
         if for_s is not None:
             self._loop.call_later(for_s, lambda: self.heal(one, other))
 
+    def fail_connection(
+        self, name: str, kind: ConnectionFault, rng: Random, for_s: float = 0.0
+    ) -> None:
+        """Let one of the connections fail that a process has opened; without any, do nothing.
+
+        Args:
+            name: the process.
+            kind: the fault.
+            rng: draws the connection.
+            for_s: the time for which bytes are held (``stall``), in virtual seconds.
+        """
+        self._known(name)
+        found = self._network.connections_of(name)
+        if not found:
+            return
+        connection = rng.choice(found)
+        self._story.note("world", f"{kind} of a connection of {name}", "fault")
+        match kind:
+            case "reset":
+                self._network.reset(connection)
+            case "stall":
+                self._network.stall(connection, for_s)
+            case _:
+                self._network.kill_silently(connection, at_response=kind == "lose_response")
+
+    def reset_connections(self, name: str) -> None:
+        """Reset all connections that a process has opened."""
+        self._known(name)
+        for connection in self._network.connections_of(name):
+            self._network.reset(connection)
+
+    def fail_disk(self, broker: str, operation: str, code: int, for_s: float) -> None:
+        """Let the operations of a kind fail on a running broker's disk, until it is killed.
+
+        Args:
+            broker: the broker; the world must have been created with ``loses_power=True``.
+            operation: ``write``, ``sync`` or ``read``.
+            code: the error number.
+            for_s: the time in virtual seconds.
+        """
+        if not self._known(broker).is_running:
+            return
+        self._story.note("world", f"the disk of {broker} fails: {operation}", "fault")
+        self._brokers.fail_disk(broker, operation, code)
+        self._loop.call_later(for_s, self._brokers.repair_disks)
+
     def heal(self, one: str | None = None, other: str | None = None) -> None:
         """End a cut, or all faults.
 
@@ -157,6 +208,8 @@ class FaultInjection(ABC):
             self._zookeeper.release_held()
         if one is None:
             self._network.slow_down(None)
+            self._network.end_connection_faults()
+            self._brokers.repair_disks()
             for process in self._processes.values():
                 process.resume()
             for name in self.brokers:

@@ -9,8 +9,10 @@ fetches:
 - the client sends something on the same connection, or any request except heartbeats and commits;
 - code of the user's program runs in the client's process.
 
-New records are sent at once, as for any request that waits. So each world has a history that is
-possible without this, too: the left out polls would have had no effect.
+- new records arrive that are fewer bytes than the request wants.
+
+Otherwise new records are sent at once, as for any request that waits. So each world has a history
+that is possible without this, too: the left out polls would have had no effect.
 """
 
 from __future__ import annotations
@@ -47,6 +49,22 @@ _CHANGE_S: Final = 1.0
 _ROUNDING_S: Final = 0.001
 #: Requests that do not change what a consumer fetches.
 _ROUTINE: Final = frozenset({HEARTBEAT.key, OFFSET_COMMIT.key})
+
+
+class _WorldFetch(FetchHandler):
+    """A Fetch request that may be held.
+
+    Attributes:
+        on_news: Called when there are new records, but not enough to end the wait.
+    """
+
+    on_news: Callable[[], None] | None = None
+
+    def on_partition_changed(self, byte_count: int) -> None:
+        """Count new bytes."""
+        super().on_partition_changed(byte_count)
+        if self.on_news is not None and not self._inbound.is_done:
+            self.on_news()
 
 
 class _IdlePoll:
@@ -138,8 +156,8 @@ class IdlePolls:
         reader = LogReader(disk)
         context = contextvars.copy_context()
 
-        def start(inbound: InboundRequest) -> FetchHandler:
-            fetch = FetchHandler(inbound, broker.log_manager, reader)
+        def start(inbound: InboundRequest) -> _WorldFetch:
+            fetch = _WorldFetch(inbound, broker.log_manager, reader)
             fetch.run()
             return fetch
 
@@ -222,7 +240,7 @@ class IdlePolls:
         self,
         inbound: InboundRequest,
         poll: _IdlePoll,
-        start: Callable[[InboundRequest], FetchHandler],
+        start: Callable[[InboundRequest], _WorldFetch],
         context: contextvars.Context,
     ) -> bool:
         """Hold a request if it repeats one that was answered with nothing."""
@@ -247,7 +265,7 @@ class IdlePolls:
         fetch = start(inbound)
         if not inbound.is_done:
             poll.hold = hold = _Hold(inbound, fetch, now_s + wait_s, cycle_s, context)
-            client.on_write = lambda: self._on_activity(poll)
+            client.on_write = fetch.on_news = lambda: self._on_activity(poll)
             connection = inbound.connection
             stop_waiting = connection.on_lost
 

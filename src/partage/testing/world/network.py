@@ -97,6 +97,14 @@ class WorldTransport(asyncio.Transport):
         self._in_transit: deque[tuple[Callable[..., None], tuple[bytes, ...]]] = deque()
         #: Called when bytes are sent.
         self.on_write: Callable[[], None] | None = None
+        #: True for the end that has opened the connection.
+        self.is_client = False
+        #: True if the connection is to fail with the next bytes that this end sends.
+        self.fails_next = False
+        #: True if no more bytes arrive at either end, and neither end is told.
+        self.is_dead = False
+        #: True while the bytes of this direction are held.
+        self.is_stalled = False
 
     def attach(self, protocol: asyncio.BaseProtocol) -> None:
         """Connect the protocol of this end."""
@@ -156,6 +164,9 @@ class WorldTransport(asyncio.Transport):
             return
         if self.on_write is not None:
             self.on_write()
+        if self.fails_next:
+            self.fails_next = False
+            self.is_dead = self.other.is_dead = True
         self._unread_bytes += len(content)
         for piece in self._network.split(content):
             self._send(self.other.receive, piece)
@@ -250,6 +261,8 @@ class WorldTransport(asyncio.Transport):
 
     def _send(self, arrive: Callable[..., None], *arguments: bytes) -> None:
         """Schedule an arrival at the other end, after all earlier ones."""
+        if self.is_dead:
+            return
         at_s = max(self._loop.time() + self._network.latency_s(), self._last_arrival_s)
         self._last_arrival_s = at_s
         self._in_transit.append((arrive, arguments))
@@ -405,6 +418,7 @@ class WorldNetwork:
         near = WorldTransport(self, process, (own, self._next_port), server.address)
         far = WorldTransport(self, server.process, server.address, (own, self._next_port))
         near.other, far.other = far, near
+        near.is_client = True
         self._transports[near] = self._transports[far] = None
         protocol = server.factory
         self.loop.call_soon(lambda: far.attach(protocol()), context=self.context_of(server.process))
@@ -436,7 +450,7 @@ class WorldNetwork:
         self.loop.call_at(at_s, self._arrive, sender, context=sender.other.context)
 
     def _arrive(self, sender: WorldTransport) -> None:
-        if sender in self._held or self.is_cut(sender.host, sender.other.host):
+        if sender.is_stalled or sender in self._held or self.is_cut(sender.host, sender.other.host):
             self._held.append(sender)
         else:
             sender.deliver_next()
@@ -487,11 +501,50 @@ class WorldNetwork:
             self._cuts.clear()
         else:
             self._cuts.pop(frozenset((one, other)), None)
+        self._release_held()
+        healed, self._healed = self._healed, asyncio.Event()
+        healed.set()
+
+    def _release_held(self) -> None:
+        """Let held bytes arrive; those that another cut or stall holds are held again."""
         held, self._held = self._held, []
         for sender in held:
             self.arrive_at(self.loop.time() + self.latency_s(), sender)
-        healed, self._healed = self._healed, asyncio.Event()
-        healed.set()
+
+    def connections_of(self, host: str) -> list[WorldTransport]:
+        """Return the ends of the open connections that a host has opened, oldest first."""
+        return [each for each in self._transports if each.host == host and each.is_client]
+
+    def reset(self, transport: WorldTransport) -> None:
+        """Let both ends of a connection see a reset."""
+        transport.reset_other()
+        transport.other.reset_other()
+
+    def kill_silently(self, transport: WorldTransport, *, at_response: bool) -> None:
+        """Drop all bytes of a connection from its next request or response on.
+
+        Neither end is told, as if a firewall had forgotten the connection.
+        """
+        (transport.other if at_response else transport).fails_next = True
+
+    def stall(self, transport: WorldTransport, for_s: float) -> None:
+        """Hold the bytes of one connection for a time."""
+        ends = transport, transport.other
+
+        def end() -> None:
+            for each in ends:
+                each.is_stalled = False
+            self._release_held()
+
+        for each in ends:
+            each.is_stalled = True
+        self.loop.call_later(for_s, end)
+
+    def end_connection_faults(self) -> None:
+        """Let no connection fail from now on; those that have failed stay dead."""
+        for each in self._transports:
+            each.fails_next = each.is_stalled = False
+        self._release_held()
 
     def slow_down(self, slowest_s: float | None) -> None:
         """Set the longest latency, None for the normal one."""

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from random import Random
-from types import BuiltinFunctionType, FunctionType, MethodType
+from types import BuiltinFunctionType, FrameType, FunctionType, MethodType
 from typing import Any, Final, NoReturn
 
 from partage.client.security.tls_probe import speaks_tls
@@ -28,6 +28,8 @@ from partage.testing.world.virtual_loop import VirtualLoop
 #: The wall clock at the start of every world, in seconds: 2026-01-01T00:00:00Z.
 START_WALL_S: Final = 1_767_225_600
 
+#: The file name of the functions that import modules.
+_IMPORT_FILE: Final = "<frozen importlib._bootstrap>"
 #: Packages whose modules keep the machine's time: they measure the test run itself.
 _UNPATCHED: Final = ("_pytest", "pytest", "pluggy", "xdist", "execnet", "hypothesis")
 
@@ -209,11 +211,30 @@ def _replacements(loop: VirtualLoop, rng: Random) -> dict[Any, Callable[..., Any
         time.time: wall,
         time.time_ns: wall_ns,
         time.sleep: _refusal("time.sleep()", "it would stop the whole world: use asyncio.sleep()"),
-        os.urandom: rng.randbytes,
+        os.urandom: _draw_bytes(rng),
     }
     if hasattr(time, "clock_gettime"):  # not on Windows
         replacements |= {time.clock_gettime: clock_s, time.clock_gettime_ns: clock_ns}
     return replacements
+
+
+def _draw_bytes(rng: Random) -> Callable[[int], bytes]:
+    """Return the function that replaces `os.urandom`.
+
+    Imports get other bytes: only the first world of a test run imports a module, and all worlds of
+    a seed have the same story.
+    """
+    import_rng = Random(0)
+
+    def draw(count: int) -> bytes:
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code.co_filename == _IMPORT_FILE:
+                return import_rng.randbytes(count)
+            frame = frame.f_back
+        return rng.randbytes(count)
+
+    return draw
 
 
 def _refusal(what: str, advice: str) -> Callable[..., NoReturn]:

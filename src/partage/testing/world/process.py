@@ -57,6 +57,7 @@ class WorldProcess:
         was_killed: like ``is_killed``, but stays True while the world ends.
         has_failed: True if its main coroutine raised an exception.
         has_ended: True while the world ends and all tasks are cancelled.
+        resumed_s: the time at which its last pause ended, in virtual seconds.
         is_checked: True if its callbacks are run by `run`; otherwise that would only take time.
     """
 
@@ -68,6 +69,7 @@ class WorldProcess:
         self.was_killed = False
         self.has_failed = False
         self.has_ended = False
+        self.resumed_s = 0.0
         self.is_checked = False
         self.task: asyncio.Task[Any] | None = None
         self.context = current_process.context_of(self)
@@ -138,6 +140,7 @@ class WorldProcess:
         """Run the callbacks that became due during the pause, and continue."""
         if self.is_paused:
             self.is_paused = False
+            self.resumed_s = self._loop.elapsed_s
             self._on_activity()
             delayed, self._delayed = self._delayed, []
             self._loop.make_ready(delayed)

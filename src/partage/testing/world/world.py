@@ -397,6 +397,14 @@ class PartageWorld(FaultInjection):
         """Return how often a process has tried to connect."""
         return self._network.attempts[name]
 
+    def pending_timers(self) -> list[Callable[..., object]]:
+        """Return the functions of all timers that are set in the world."""
+        return self._loop.pending_timers()
+
+    def resumed_s(self, name: str) -> float:
+        """Return the time at which the last pause of a process ended, in virtual seconds."""
+        return self._processes[name].resumed_s
+
     # Conditions and invariants
 
     @property

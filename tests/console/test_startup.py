@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 import typer
 
@@ -171,7 +172,35 @@ def test_quick_start_has_options_of_command() -> None:
     assert quick == full
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["--listen"], ["--sync", "x"], ["y"]])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "--listen=[::1]:1 --listen :2",
+        "--listen= --data-dir= --advertised= --state=",
+        "--data-dir x=y --data-dir=-v",
+        "--sync os --sync=disk",
+        "--override a --override=b=c=d --override a=--",
+        "--broker-id -5 --broker-id=+7",
+        "-vv --ephemeral --ephemeral --verbose -v",
+    ],
+)
+def test_quick_start_understands_options_like_command(line: str) -> None:
+    arguments = line.split()
+    command = typer.main.get_command(broker_app)
+    with command.make_context("broker", [*arguments]) as context:
+        full = {**context.params, "override": context.params["override"] or []}
+    quick = OptionParser("partage broker", add_help=False).options(arguments)
+    assert msgspec.structs.asdict(quick) == full
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["--help"], ["-h"], ["--listen"], ["--sync", "x"], ["y"], ["--no-ephemeral"]),
+        *(["--listen=--"], ["--broker-id=--"], ["--sync=--"], ["--override=--"], ["--sync=OS"]),
+    ],
+)
 def test_quick_start_leaves_help_and_refusals_to_command(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

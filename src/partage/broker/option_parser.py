@@ -58,5 +58,10 @@ class OptionParser(argparse.ArgumentParser):
 
     def options(self, arguments: Sequence[str]) -> ForegroundOptions:
         """Return the options. Calls `error`, which ends the process, if one is invalid."""
+        for argument in arguments:
+            option, _, value = argument.partition("=")
+            # Python 3.11 returns an empty list for it instead of a text.
+            if value == "--" and option.startswith("--"):
+                self.error(f"argument {option}: invalid value: '--'")
         given = vars(self.parse_args(arguments))
         return ForegroundOptions(**{**given, "sync": SyncMode(given["sync"])})

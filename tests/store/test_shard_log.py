@@ -110,6 +110,13 @@ def test_records_encoded_in_order_with_timestamp() -> None:
     assert decode_records(batch) == expected
 
 
+@given(records, st.integers(1, 200))
+def test_single_record_has_the_bytes_of_a_batch_of_several(record: Record, size: int) -> None:
+    """A list of one commit has a shorter path; an iterator always has the usual one."""
+    short = encode_records([record], 1_000, size, event_ends=[1])
+    assert short == encode_records(iter([record]), 1_000, size, event_ends=[1])
+
+
 def test_many_records_split_into_batches() -> None:
     """Each batch begins below half a megabyte, and none is empty."""
     history = [offset(n, partition=n, metadata="x" * 4_000) for n in range(500)]

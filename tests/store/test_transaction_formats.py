@@ -172,6 +172,12 @@ def test_log_keeps_last_record_of_each_id() -> None:
     assert [one.record for one in shard.transactions.values()] == [ENDED]
 
 
+@given(records())
+def test_single_record_has_the_bytes_of_a_batch_of_several(record: TransactionRecord) -> None:
+    """A list of one record has a shorter path; an iterator always has the usual one."""
+    assert encode_transactions([record], 1) == encode_transactions(iter([record]), 1)
+
+
 def test_many_records_fill_several_batches() -> None:
     log = [msgspec.structs.replace(COMMON, transactional_id=str(n)) for n in range(1_100)]
     size = sum(map(len, encode_transactions(log, 1)))

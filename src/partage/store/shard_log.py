@@ -108,6 +108,8 @@ def encode_records(
         event_ends: The number of records up to the end of each event; None if each record is an
             event.
     """
+    if isinstance(records, list) and len(records) == 1 and isinstance(records[0], OffsetRecord):
+        return [encode_pairs([encode_record(records[0])], at_ms)]  # a commit without others
     batches: list[bytes] = []
     splitter = BatchSplitter(batch_bytes)
     producer = _NO_TRANSACTION  # of the gathered records

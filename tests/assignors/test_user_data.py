@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyAssignorUserDataV1
 from aiokafka.structs import TopicPartition
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assignors import reference_assignors
 from partage.assignors import CooperativeSticky
 from partage.assignors.user_data import (
+    StickyDecoder,
     decode_generation,
     decode_sticky,
     encode_generation,
@@ -47,6 +49,51 @@ def test_invalid_user_data_is_ignored(data):
 def test_truncated_user_data_is_ignored():
     assert decode_sticky(BYTES[:-1]) == (-1, {})
     assert decode_sticky(b"") == (-1, {})
+
+
+@st.composite
+def damaged_data(draw):
+    """Draw user data of several members, some of it cut, extended or with changed bytes."""
+    told = []
+    for _ in range(draw(st.integers(1, 4))):
+        data = bytearray(encode_sticky(draw(owned), draw(generations)))
+        for _ in range(draw(st.integers(0, 2))):
+            data[draw(st.integers(0, len(data) - 1))] = draw(st.sampled_from([0, 1, 2, 97, 255]))
+        data = data[: draw(st.integers(0, len(data)))] if draw(st.booleans()) else data
+        told.append(bytes(data) + draw(st.sampled_from([b"", b"\0", b"\0\0\0\1"])))
+    return told
+
+
+def as_lists(claim):
+    return claim.generation, {topic: list(partitions) for topic, partitions in claim.owned.items()}
+
+
+@settings(max_examples=500)
+@given(damaged_data())
+def test_decoder_of_group_equals_general_decoder(told):
+    decoder = StickyDecoder()
+    for data in told * 2:
+        assert as_lists(decoder.decode(data)) == as_lists(decode_sticky(data))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\0\0\0\2" + b"\0\1a\0\0\0\1\0\0\0\5" + b"\0\1a\0\0\0\1\0\0\0\6" + b"\0\0\0\1",
+        b"\xff\xff\xff\xff" + b"\0\0\0\1",
+        b"\0\0\0\1" + b"\0\1a\xff\xff\xff\xff" + b"\0\0\0\1",
+        b"\0\0\0\1" + b"\0\1\xff\0\0\0\0" + b"\0\0\0\1",
+        b"\0\0\0\1" + b"\1\1" + b"a" * 257 + b"\0\0\0\0" + b"\0\0\0\1",
+        b"\0\1" + encode_sticky({"a": [0]}, 3),
+        encode_sticky({"a": []}, 3),
+        encode_sticky({}, 3),
+    ],
+    ids=["twice", "null", "null-count", "no-utf-8", "long-name", "kafka-python", "empty", "none"],
+)
+def test_decoder_of_group_leaves_unusual_data_to_general_decoder(data):
+    decoder = StickyDecoder()
+    for _ in range(2):
+        assert as_lists(decoder.decode(data)) == as_lists(decode_sticky(data))
 
 
 @given(owned, generations)

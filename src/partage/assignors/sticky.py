@@ -21,6 +21,7 @@ from partage.assignors.racks import match_racks, may_match_racks
 from partage.assignors.return_pass import PartitionsByTopic
 from partage.assignors.sticky_balancer import balance_claims, balance_owned
 from partage.assignors.user_data import (
+    StickyDecoder,
     decode_generation,
     decode_sticky,
     encode_generation,
@@ -56,7 +57,8 @@ class Sticky(Assignor):
 
     def assign(self, members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:
         ordered = sorted(members, key=lambda member: member.sort_key)
-        claims = [sticky_claim(member) for member in ordered]
+        decoder = StickyDecoder()
+        claims = [decoder.decode(member.user_data) for member in ordered]
         owned = [claim.owned for claim in claims]
         return _divide(ordered, owned, lambda: claims, topics).by_member_id(ordered)
 

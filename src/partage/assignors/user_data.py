@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 from partage.assignors.claims import OwnershipClaim
 from partage.assignors.group_view import NO_GENERATION
@@ -20,6 +20,12 @@ from partage.wire.primitives import MalformedError
 from partage.wire.types import Array, Int32, Message, Since
 
 _KAFKA_PYTHON_HEADER = b"\0\1"
+_COUNT: Final = struct.Struct(">i")
+_GENERATION: Final = struct.Struct(">i")
+#: The bytes of a topic before its partitions, without its name: the length of the name, the count.
+_HEADER_BYTES: Final = 6
+#: The general decoder also limits the elements, to a number that fewer bytes cannot have.
+_USUAL_BYTES_MAX: Final = 1_000_000
 
 
 class StickyUserData(Message):
@@ -50,6 +56,57 @@ def decode_sticky(data: bytes) -> OwnershipClaim:
     if claim is None and data[:2] == _KAFKA_PYTHON_HEADER:
         claim = _decode_sticky(data[2:], (1,))
     return claim or OwnershipClaim(NO_GENERATION, {})
+
+
+class StickyDecoder:
+    """Decodes the user data of the ``sticky`` members of one group.
+
+    Most members have the same topics and counts of partitions. So the decoder looks up the bytes of
+    a topic and its count, and leaves everything unusual to `decode_sticky`.
+    """
+
+    def __init__(self) -> None:
+        #: By the bytes of a topic and its count: the topic, and the structure of its partitions.
+        self._headers: dict[bytes, tuple[str, struct.Struct]] = {}
+
+    def decode(self, data: bytes) -> OwnershipClaim:
+        """Return the same claim as `decode_sticky`, whatever the type of its sequences."""
+        if not _GENERATION.size < len(data) <= _USUAL_BYTES_MAX:
+            return decode_sticky(data)
+        headers = self._headers
+        owned: dict[str, tuple[int, ...]] = {}
+        (count,) = _COUNT.unpack_from(data)
+        position = _COUNT.size
+        try:
+            for _ in range(count):
+                begin, position = position, position + _HEADER_BYTES + data[position + 1]
+                found = headers.get(data[begin:position])
+                if found is None:
+                    found = self._add_header(data, begin, position)
+                topic, partitions = found
+                owned[topic] = partitions.unpack_from(data, position)
+                position += partitions.size
+        except (IndexError, ValueError, struct.error):
+            return decode_sticky(data)
+        # A topic may be there twice, and there may be no generation.
+        if len(owned) != count or len(data) != position + _GENERATION.size:
+            return decode_sticky(data)
+        return OwnershipClaim(_GENERATION.unpack_from(data, position)[0], owned)
+
+    def _add_header(self, data: bytes, begin: int, end: int) -> tuple[str, struct.Struct]:
+        """Store the header of a topic.
+
+        Raises:
+            ValueError: The name is too long for a topic, or it is not UTF-8.
+            struct.error: The count is negative or incomplete.
+        """
+        if data[begin]:
+            raise ValueError("name of 256 bytes or more")
+        (count,) = _COUNT.unpack_from(data, end - _COUNT.size)
+        topic = str(data[begin + 2 : end - _COUNT.size], "utf-8")
+        found = topic, struct.Struct(f">{count}i")
+        self._headers[data[begin:end]] = found
+        return found
 
 
 def _decode_sticky(data: bytes, versions: Sequence[int]) -> OwnershipClaim | None:

@@ -40,6 +40,17 @@ COMMAND
 main()
 """
 
+STOPPED = """
+import sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "uvloop":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Finder())
+from partage.console import main
+main()
+"""
+
 LISTING = """
 import json, sys
 from partage.console import main
@@ -157,6 +168,16 @@ def test_help_of_broker_does_not_import_it() -> None:
     )
     assert "--data-dir" in ran.stdout
     assert not {"partage.broker.broker", "asyncio"} & {*json.loads(ran.stderr)}
+
+
+def test_ctrl_c_before_the_event_loop_ends_broker_with_one_line() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", STOPPED, "broker", "--ephemeral", "--listen", "127.0.0.1:0"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (130, "error: stopped\n")
 
 
 def test_quick_start_has_options_of_command() -> None:

@@ -10,7 +10,7 @@ import gc
 import logging
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -92,7 +92,7 @@ def run_in_foreground(options: ForegroundOptions) -> None:
         disk = RealDisk(data_dir)
     _calm_collector()
     try:
-        _run_loop(serve(disk, settings, host, port, reachable, state_address))
+        _run_loop(lambda: serve(disk, settings, host, port, reachable, state_address))
     except ClusterJoinError as error:
         raise BrokerStartError(str(error)) from None
     except DamagedFileError as error:
@@ -161,13 +161,13 @@ def _calm_collector() -> None:
     gc.enable()  # the command disables it while it imports
 
 
-def _run_loop(main: Coroutine[Any, Any, None]) -> None:
+def _run_loop(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     try:
         import uvloop
     except ImportError:
-        asyncio.run(main)
+        asyncio.run(main())
     else:
-        uvloop.run(main)
+        uvloop.run(main())
 
 
 async def serve(

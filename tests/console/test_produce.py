@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import zlib
@@ -201,6 +202,25 @@ def test_long_wait_for_acknowledgements_is_reported() -> None:
             held.release()
             assert process.stderr.readline().startswith("produced 1 record ")
             assert process.wait(60) == 0
+
+
+def test_wait_after_ctrl_c_is_not_reported() -> None:
+    with ThreadedBroker() as broker:
+        broker.create_topic("t")
+        partage = PartageCli(broker.bootstrap_servers)
+        with (
+            broker.faults.hold("Produce") as held,
+            partage.start("produce", "-t", "t", "--timeout-ms", "300") as process,
+        ):
+            assert process.stdin is not None
+            process.stdin.write("never\n")
+            process.stdin.flush()
+            held.wait()
+            process.send_signal(signal.SIGINT)
+            _, error = process.communicate(timeout=60)
+            assert "not acknowledged yet" not in error
+            assert "stopped: produced 0 records" in error
+            assert process.returncode == 1
 
 
 def test_undelivered_records_are_listed(partage: PartageCli, topic: str) -> None:

@@ -281,12 +281,12 @@ def _send_all(
 def _finish(sending: TopicProducer, stop: StopRequest, cluster: ClusterClient) -> None:
     """Wait for all acknowledgements, until librdkafka gives up.
 
-    After a signal, wait only for the command's timeout. Report a longer wait.
+    After a signal, wait only for the command's timeout. Report a longer wait without a signal.
     """
     deadline = None
     reported_at = time.monotonic() + cluster.timeout_s
     while not sending.flush(0.2):
-        if time.monotonic() >= reported_at:
+        if not stop and time.monotonic() >= reported_at:
             waiting = count(sending.unacknowledged, "record")
             note(f"{waiting} not acknowledged yet; waiting until message.timeout.ms (Ctrl-C stops)")
             reported_at = math.inf

@@ -41,7 +41,7 @@ from partage.log.segments.timestamp_lookup import (
     find_by_timestamp,
     find_max_timestamp,
 )
-from partage.log.validator import validate_batches
+from partage.log.validator import extent_of, validate_batches
 from partage.model.errors import ErrorCode
 from partage.wire.records.batch import NO_TIMESTAMP
 from partage.wire.records.transaction_marker import encode_marker
@@ -182,52 +182,35 @@ class PartitionLog:
         )
         if isinstance(batches, Refusal):
             return batches
-        headers = [one.header for one in batches]
+        headers, producers = [one.header for one in batches], self.producer_state
         verdict = (
-            self.producer_state.check(headers, guard)
-            if from_client
-            else self.producer_state.check_from_broker(headers)
+            producers.check(headers, guard) if from_client else producers.check_from_broker(headers)
         )
         time_ms = at_ms if self.config.uses_log_append_time else NO_TIMESTAMP
         if isinstance(verdict, DuplicateBatch):
             return self._append_result(verdict.base_offset, verdict.last_offset, time_ms, [])
         if verdict is not None:
             return verdict
-        size = records = 0
-        newest_ms = time_ms
-        for batch in batches:
-            header = batch.header
-            size += header.size
-            records += header.record_count
-            newest_ms = max(newest_ms, header.max_timestamp_ms)
-        writes = self._roll_if_due(size, records, newest_ms, at_ms)
-        base_offset = self.end_offset
-        stored = prepare_batches(
-            batches, self.producer_state, base_offset, leader_epoch, time_ms, at_ms
-        )
-        return self._append_prepared(stored, writes, base_offset, time_ms, at_ms)
+        writes = self._roll_if_due(*extent_of(headers, time_ms), at_ms)
+        stored = prepare_batches(batches, producers, self.end_offset, leader_epoch, time_ms, at_ms)
+        return self._append_prepared(stored, writes, time_ms, at_ms)
 
     def _append_plain(self, payload: Buffer, at_ms: int, leader_epoch: int) -> AppendResult | None:
         """Append a plain batch of the broker; return None if `validate_batches` must decide."""
         if self.config.uses_log_append_time or len(payload) > self.config.segment_bytes:
             return None
-        base_offset = self.end_offset
-        stored = prepare_own_batch(payload, base_offset, leader_epoch)
+        stored = prepare_own_batch(payload, self.end_offset, leader_epoch)
         if stored is None:
             return None
-        records = stored.last_offsets[0] + 1 - base_offset
+        records = stored.last_offsets[0] + 1 - self.end_offset
         writes = self._roll_if_due(stored.size, records, stored.max_timestamps_ms[0], at_ms)
-        return self._append_prepared(stored, writes, base_offset, NO_TIMESTAMP, at_ms)
+        return self._append_prepared(stored, writes, NO_TIMESTAMP, at_ms)
 
     def _append_prepared(
-        self,
-        stored: PreparedBatches,
-        writes: list[Write],
-        base_offset: int,
-        time_ms: int,
-        at_ms: int,
+        self, stored: PreparedBatches, writes: list[Write], time_ms: int, at_ms: int
     ) -> AppendResult:
         """Append batches to the active segment; ``writes`` precede them."""
+        base_offset = self.end_offset
         writes.append(self._segments.append(stored))
         self._written_ms = at_ms
         self._is_unchanged = False
@@ -561,19 +544,10 @@ class PartitionLog:
 
     def _roll_if_due(self, size: int, records: int, newest_ms: int, now_ms: int) -> list[Write]:
         """Begin a new segment if batches of this size, count and largest timestamp need one."""
-        active, config = self._segments.active, self.config
-        is_due = active.size and (
-            active.age_ms(now_ms, newest_ms) > config.roll_ms
-            or active.is_full_for(
-                size, self.end_offset + records, config.segment_bytes, config.segment_index_bytes
-            )
-        )
-        return self._roll(now_ms) if is_due else []
-
-    def _roll(self, now_ms: int) -> list[Write]:
-        """Close the active segment and begin a new one at the end of the log."""
-        interval_bytes = self.config.index_interval_bytes
-        return [self._snapshot(), *self._segments.roll(interval_bytes, now_ms)]
+        config, last_offset = self.config, self.end_offset + records
+        if not self._segments.active.must_roll(config, size, last_offset, newest_ms, now_ms):
+            return []
+        return [self._snapshot(), *self._segments.roll(config.index_interval_bytes, now_ms)]
 
     def _snapshot(self) -> Write:
         """Return the write of a producer snapshot at the end of the log."""

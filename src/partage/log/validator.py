@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -96,6 +97,16 @@ def validate_batches(
         return Refusal(ErrorCode.INVALID_RECORD, "the request has no record batch")
     # a marker must always fit
     return (check_total_size(at, config) if has_records else None) or batches
+
+
+def extent_of(headers: Sequence[BatchHeader], time_ms: int) -> tuple[int, int, int]:
+    """Return the bytes of batches, their records, and their largest time, at least ``time_ms``."""
+    size = records = 0
+    for header in headers:
+        size += header.size
+        records += header.record_count
+        time_ms = max(time_ms, header.max_timestamp_ms)
+    return size, records, time_ms
 
 
 def check_batch_size(size: int, config: LogConfig) -> Refusal | None:

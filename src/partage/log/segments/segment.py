@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from partage.log.catalogue.topic_config import LogConfig
 from partage.log.disk import Disk
 from partage.log.errors import DamagedLogError
 from partage.log.io import read_file
@@ -214,18 +215,19 @@ class ActiveSegment(Segment):
         base_offset = (self._before_recent if before is None else before) + 1
         return BatchLocation(position, ends[0] - position, base_offset)
 
-    def is_full_for(
-        self, size: int, last_offset: int, segment_bytes: int, index_bytes: int
+    def must_roll(
+        self, config: LogConfig, size: int, last_offset: int, newest_ms: int, now_ms: int
     ) -> bool:
         """True if ``size`` bytes of batches up to ``last_offset`` must go to a new segment."""
-        return (
-            self.size + size > segment_bytes
+        return bool(self.size) and (
+            self._age_ms(now_ms, newest_ms) > config.roll_ms
+            or self.size + size > config.segment_bytes
             or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
-            or len(self._growing.offsets) >= index_bytes // OFFSET_ENTRY_SIZE
-            or len(self._growing.times) >= index_bytes // TIME_ENTRY_SIZE
+            or len(self._growing.offsets) >= config.segment_index_bytes // OFFSET_ENTRY_SIZE
+            or len(self._growing.times) >= config.segment_index_bytes // TIME_ENTRY_SIZE
         )
 
-    def age_ms(self, now_ms: int, timestamp_ms: int) -> int:
+    def _age_ms(self, now_ms: int, timestamp_ms: int) -> int:
         """Return the segment's age when a batch with this timestamp arrives.
 
         As in Kafka, the age counts from the first timestamp in the segment, or from its creation if

@@ -37,7 +37,7 @@ from .mutants import MUTANT_LISTS, MUTANTS
 #: The records of all mutants.
 RECORDS_PATH = Path(__file__).with_name("mutants.json")
 #: CPU seconds of one world of a mutant; a world that loops uses more.
-_WORLD_CPU_S = 60
+_WORLD_CPU_S = 30
 #: Bytes of memory of a process with a mutant, which may loop and allocate.
 _MEMORY_MAX_BYTES = 4 << 30
 #: If one world in n found a mutant, this many times n worlds find it again with 95 %.

@@ -84,7 +84,7 @@ _PROPERTIES: dict[str, tuple[str, ...]] = {
 #: The seed of the random bugs.
 _RANDOM_SEED = 5
 #: CPU seconds of one world, and of a property for each example; a machine that loops uses more.
-_WORLD_CPU_S = 60
+_WORLD_CPU_S = 20
 _EXAMPLE_CPU_S = 0.4
 #: A property that no longer finds a mutant is tried with this many times more examples, because its
 #: examples change with its source code.

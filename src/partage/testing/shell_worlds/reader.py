@@ -360,8 +360,10 @@ class _Listener(RebalanceListener):
 
     async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
         self._reader.check_revocation(self._run, partitions)
-        await self._reader.on_revoked(self._run, self._consumer)
-        self._reader.give_up(self._run, "revoked", partitions)
+        try:
+            await self._reader.on_revoked(self._run, self._consumer)
+        finally:  # an iteration with a timeout may cancel the callback
+            self._reader.give_up(self._run, "revoked", partitions)
 
     async def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
         self._reader.give_up(self._run, "lost", partitions)

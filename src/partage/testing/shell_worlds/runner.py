@@ -134,7 +134,7 @@ class _ShellWorld:
             world.break_rule,
             may_repeat=scenario.has_faults or self._has_seeks or self._may_skip_commits,
             may_lose=scenario.has_faults,
-            alive_s=lambda name: self._watch.alive_s.get(name),
+            alive_s=lambda name: self._watch.last_alive_s(name),
         )
         for name, plan in scenario.readers.items():
             options = plan.options
@@ -263,6 +263,9 @@ class _ShellWorld:
                 name: (world.connection_attempts(name), refused[name]) for name in self._readers
             }
             await asyncio.sleep(1)
+            for broker in filter(world.is_running, world.brokers):
+                if self._watch.has_lost_fetches(broker):
+                    world.break_rule("close", f"fetches of lost connections wait at {broker}")
             for name, (attempts, refusals) in before.items():
                 tried = world.connection_attempts(name) - attempts
                 failed = refused[name] - refusals
@@ -463,8 +466,6 @@ class _ShellWorld:
             assert coordinator is not None, "the group has a coordinator"
             if (count := self._watch.member_count(group, coordinator)) > len(static):
                 world.break_rule("close", f"{group} has {count} members at the end")
-        if count := self._watch.listener_count():
-            world.break_rule("close", f"{count} fetches wait at the end")
         if any(fault.kind == "kill" and fault.target in self._readers for fault in world.plan):
             return  # the tasks of killed processes stay until the world ends
         for task in _client_tasks():

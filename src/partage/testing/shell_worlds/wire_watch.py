@@ -58,6 +58,11 @@ class _Commit:
     is_stored: bool | None = None
 
 
+def _original(connection: Any) -> object:
+    """Return the connection of a client, observed or not."""
+    return connection.original if isinstance(connection, ObservedConnection) else connection
+
+
 def _ignore_fetch(process: str, bytes_max: int, partitions: list[TopicPartition]) -> None:
     """Ignore a Fetch request."""
 
@@ -124,7 +129,7 @@ class WireWatch(RequestRecorder):
         refused_fetches: The number of fetches of each process that were answered early, but without
             records: at least one of their partitions has failed.
         beats_s: The times of the heartbeats of each process since `reset_counts`.
-        alive_s: The last time at which each process renewed its session.
+        alive_s: The last time at which each process renewed its session; see `last_alive_s`.
         fetched: What each process has fetched, by partition, oldest first.
         limits: The fetch limits of each process: of a request, and of a partition.
         on_fetch: Called with the process, ``max_bytes`` and the partitions of each Fetch request.
@@ -144,6 +149,9 @@ class WireWatch(RequestRecorder):
         self.refused_fetches: Counter[str] = Counter()
         self.beats_s: dict[str, list[float]] = defaultdict(list)
         self.alive_s: dict[str, float] = {}
+        #: The number of partitions of the fetch that waits on a connection.
+        self._waiting: dict[object, int] = {}
+        self._parked: dict[str, InboundRequest] = {}
         self.fetched: dict[tuple[str, TopicPartition], list[FetchedPart]] = defaultdict(list)
         self.limits: dict[str, tuple[int, int]] = {}
         self.on_fetch: Callable[[str, int, list[TopicPartition]], None] = _ignore_fetch
@@ -164,6 +172,7 @@ class WireWatch(RequestRecorder):
         """Note that a process was killed, failed or ended."""
         super().on_process_end(process)
         self.alive_s.pop(process, None)
+        self._parked.pop(process, None)
         for key in [key for key in self.fetched if key[0] == process]:
             del self.fetched[key]
         self._on_end(process)
@@ -174,14 +183,15 @@ class WireWatch(RequestRecorder):
         group = None if shard is None else shard.groups.get(group_id)
         return len(group.members) if isinstance(group, Group | ConsumerGroup) else 0
 
-    def listener_count(self) -> int:
-        """Return the number of fetches that wait for new records, at all brokers."""
-        return sum(
+    def has_lost_fetches(self, broker_name: str) -> bool:
+        """True if fetches wait at a broker although their connections were lost."""
+        broker = self._brokers[broker_name]
+        count = sum(
             partition.listener_count
-            for broker in self._brokers.values()
             for topic in broker.log_manager.topics()
             for partition in topic.partitions.values()
         )
+        return count > sum(self._waiting.get(each, 0) for each in broker.server.connections)
 
     def observe(self, broker: Broker) -> None:
         """Watch the requests to a broker that has started."""
@@ -212,7 +222,7 @@ class WireWatch(RequestRecorder):
         broker.server.intercept(wrap)
 
     def _is_newest_connection(self, process: str, connection: Any) -> bool:
-        original = connection.original if isinstance(connection, ObservedConnection) else connection
+        original = _original(connection)
         known = self._connections[process]
         if original not in known:
             known.append(original)
@@ -224,14 +234,27 @@ class WireWatch(RequestRecorder):
             return
         if inbound.api.key == JOIN_GROUP.key:
             self.on_join(process)
+        self._parked.pop(process, None)
+        if inbound.api.key in _PARKED:
+            self._parked[process] = inbound
 
         def answered() -> None:
             inbound.connection = connection
+            if self._parked.get(process) is inbound:
+                del self._parked[process]
             if not decoded_response(inbound).error_code:
                 is_parked = inbound.api.key in _PARKED
                 self._renew_session(process, self._loop.elapsed_s if is_parked else at_s)
 
         inbound.connection = cast(RequestConnection, ObservedConnection(connection, answered))
+
+    def last_alive_s(self, process: str) -> float | None:
+        """Return the last time at which the coordinator knew that a process was alive.
+
+        No session ends while the coordinator holds a JoinGroup or SyncGroup back.
+        """
+        is_parked = process in self._parked
+        return self._loop.elapsed_s if is_parked else self.alive_s.get(process)
 
     def _renew_session(self, process: str, at_s: float) -> None:
         self.alive_s[process] = max(at_s, self.alive_s.get(process, 0.0))
@@ -307,9 +330,12 @@ class WireWatch(RequestRecorder):
                     parts.pop()
         self.on_fetch(process, request.max_bytes, partitions)
         connection, asked_s = inbound.connection, self._loop.elapsed_s
+        original = _original(connection)
+        self._waiting[original] = len(partitions)
 
         def answered() -> None:
             inbound.connection = connection
+            self._waiting.pop(original, None)
             if not has_records(inbound):
                 waited_s = self._loop.elapsed_s - asked_s
                 self.refused_fetches[process] += waited_s < request.max_wait_ms / 1000 - _ROUNDING_S

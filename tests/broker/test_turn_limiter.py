@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from partage.broker.clock import Clock
 from partage.broker.net.connection import Connection
@@ -254,6 +256,52 @@ def test_failed_turn_does_not_stop_later_ones() -> None:
         await turns_of_loop(4)
         assert failures == ["a fault of ours"]
         assert len(fixture.joins()) == LIMIT + 1
+
+    run(scenario)
+
+
+STEPS = ("join", "join", "heartbeat", "leave", "pause", "resume", "lose", "burst", "turn")
+
+
+@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 3)), max_size=40))
+def test_each_request_is_answered_once_and_in_order(steps: list[tuple[str, int]]) -> None:
+    """Clients that stop reading, disconnect, or send ahead, while the limit is exhausted or not."""
+    requests = {
+        "join": (JOIN_GROUP, 9, JOIN),
+        "heartbeat": (HEARTBEAT, 4, HEARTBEATS),
+        "leave": (LEAVE_GROUP, 5, LEAVE),
+    }
+
+    async def scenario(fixture: ServerFixture) -> None:
+        clients = [Client(fixture.server) for _ in range(4)]
+        sent: list[list[int]] = [[] for _ in clients]
+        lost = set[int]()
+        for number, (step, at) in enumerate(steps):
+            client = clients[at].connection
+            if step == "burst":
+                fixture.join_at_once(LIMIT)
+            elif step == "turn":
+                await asyncio.sleep(0)
+            elif at not in lost:
+                if step == "pause":
+                    client.pause_writing()
+                elif step == "resume":
+                    client.resume_writing()
+                elif step == "lose":
+                    client.connection_lost(None)
+                    lost.add(at)
+                else:
+                    clients[at].send((*requests[step], number))
+                    sent[at].append(number)
+        for at in {*range(4)} - lost:
+            clients[at].connection.resume_writing()
+        await turns_of_loop(2 * len(steps) + 4)
+        for at in {*range(4)} - lost:
+            assert clients[at].transport.answered == sent[at]
+            assert not clients[at].transport.is_paused
+        for at in lost:
+            answered = clients[at].transport.answered
+            assert answered == sent[at][: len(answered)]
 
     run(scenario)
 

@@ -266,7 +266,7 @@ STEPS = ("join", "join", "heartbeat", "leave", "pause", "resume", "lose", "burst
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 3)), max_size=40))
 def test_each_request_is_answered_once_and_in_order(steps: list[tuple[str, int]]) -> None:
     """Clients that stop reading, disconnect, or send ahead, while the limit is exhausted or not."""
-    requests = {
+    requests: dict[str, tuple[AnyApi, int, Any]] = {
         "join": (JOIN_GROUP, 9, JOIN),
         "heartbeat": (HEARTBEAT, 4, HEARTBEATS),
         "leave": (LEAVE_GROUP, 5, LEAVE),

@@ -135,9 +135,8 @@ class ConsumerConfig(ReaderConfig, total=False):
     group_protocol: Annotated[
         GroupProtocol,
         Option(
-            "`classic`, `consumer` for the protocol in which the broker assigns partitions, or "
-            "`auto` for `consumer` where the cluster supports it, which the first subscription "
-            "asks",
+            "`classic`; `consumer`, the protocol in which the broker assigns partitions; or `auto`: "
+            "the first subscription asks the cluster, and uses `consumer` if the cluster supports it",
             kafka="group.protocol",
             kip=848,
         ),

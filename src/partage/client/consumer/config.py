@@ -135,8 +135,9 @@ class ConsumerConfig(ReaderConfig, total=False):
     group_protocol: Annotated[
         GroupProtocol,
         Option(
-            "`classic`; `consumer`, the protocol in which the broker assigns partitions; or `auto`: "
-            "the first subscription asks the cluster, and uses `consumer` if the cluster supports it",
+            "`classic`; `consumer`, the protocol in which the broker assigns partitions; or "
+            "`auto`: `consumer` if the cluster supports it, otherwise `classic`. The first subscription "
+            "asks the cluster",
             kafka="group.protocol",
             kip=848,
         ),

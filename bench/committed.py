@@ -70,13 +70,15 @@ def compare(committed: MeasuredTable, now: MeasuredTable) -> Comparison:
     """Compare a run with the committed figures of the same benchmark.
 
     Rows that only one of them has are not compared, and neither are rows without a peer that were
-    measured on different machines.
+    measured on different machines, and rows without a ratio, because a figure is 0.
     """
     before = dict(_keyed(committed.figures))
     slower, compared = [], 0
     for key, figure in _keyed(now.figures):
         known = before.get(key)
         if known is None or (figure.peer is None and committed.machine != now.machine):
+            continue
+        if figure.peer is not None and None in (known.ratio, figure.ratio):
             continue
         compared += 1
         then, this = _measure(known), _measure(figure)

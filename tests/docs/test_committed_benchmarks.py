@@ -60,6 +60,15 @@ def test_row_with_peer_is_compared_by_ratio() -> None:
     assert slower(then, behind) == [("commits", "ratio to kafka")]
 
 
+def test_row_without_ratio_is_skipped() -> None:
+    def lost(ours: float) -> MeasuredTable:
+        rounds = {"partage": [ours], "kafka": [5.0]}
+        return table(*figures_of_rounds("lost", "records", rounds, less_is_better=True))
+
+    comparison = compare(lost(3), lost(0))
+    assert (comparison.slower, comparison.compared, comparison.skipped) == ([], 0, 1)
+
+
 def test_figure_of_other_machine_is_skipped() -> None:
     comparison = compare(table(times([10.0, 11])), table(times([90.0, 91]), machine=ELSEWHERE))
     assert (comparison.slower, comparison.compared, comparison.skipped) == ([], 0, 1)

@@ -136,8 +136,8 @@ class ConsumerConfig(ReaderConfig, total=False):
         GroupProtocol,
         Option(
             "`classic`; `consumer`, the protocol in which the broker assigns partitions; or "
-            "`auto`: `consumer` if the cluster supports it, otherwise `classic`. The first subscription "
-            "asks the cluster",
+            "`auto`: `consumer` if the cluster supports it, otherwise `classic`. The first "
+            "subscription asks the cluster",
             kafka="group.protocol",
             kip=848,
         ),

@@ -237,7 +237,13 @@ def _after_leave(members: Sequence[Member], topics: dict[str, Topic]) -> Group:
     """Return the group after it was stable and one member has left."""
     given: Assignment = CooperativeSticky().assign(members, topics)
     left = [
-        Member(member_id=m.member_id, topics=m.topics, owned=given[m.member_id], generation=1)
+        Member(
+            member_id=m.member_id,
+            topics=m.topics,
+            # Tuples, as a leader decodes them
+            owned={name: tuple(partitions) for name, partitions in given[m.member_id].items()},
+            generation=1,
+        )
         for m in members
     ]
     del left[len(left) // 2]

@@ -71,6 +71,8 @@ class StickyDecoder:
 
     def decode(self, data: bytes) -> OwnershipClaim:
         """Return the same claim as `decode_sticky`, whatever the type of its sequences."""
+        if not data:  # A new member
+            return OwnershipClaim(NO_GENERATION, {})
         if not _GENERATION.size < len(data) <= _USUAL_BYTES_MAX:
             return decode_sticky(data)
         headers = self._headers

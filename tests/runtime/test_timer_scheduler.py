@@ -17,6 +17,7 @@ class FakeShell:
         self.time_ms = 0
         self.reads_for_ms = 0
         self.may = True
+        self.may_after_reading = True
         self.fired: list[tuple[int, int]] = []
         self.rests: list[int] = []
         self._calls: list[tuple[int, Callable[[], None]]] = []
@@ -45,6 +46,7 @@ class FakeShell:
     def call_after_input(self, call: Callable[[], None]) -> None:
         self.time_ms += self.reads_for_ms
         self.reads_for_ms = 0
+        self.may = self.may_after_reading
         call()
 
     def may_fire(self) -> bool:
@@ -106,3 +108,17 @@ def test_input_during_reading_is_read_first(shell: FakeShell) -> None:
     shell.reads_for_ms = 500
     shell.run(2_000)
     assert shell.fired == [(1_500, 1_500)]
+
+
+def test_shell_suspended_during_reading_fires_no_timer(shell: FakeShell) -> None:
+    """A lease ends while the requests that have arrived wait for their turns."""
+    shell.may_after_reading = False
+    shell.reads_for_ms = 100
+    shell.alarm.schedule(1_000)
+    shell.run(3_000)
+    assert shell.fired == []
+    shell.may = shell.may_after_reading = True
+    shell.alarm.schedule(1_000)
+    shell.run(7_000)
+    assert shell.rests == [2_000]
+    assert shell.fired == [(5_000, 5_000)]

@@ -74,8 +74,7 @@ class TimerScheduler:
             return
         now_ms = self._shell.now_ms()
         if not self._shell.may_fire():
-            self._grace.suspend(now_ms)
-            self._deadline_ms = None
+            self._suspend(now_ms)
         elif stood_ms := self._grace.begin_if_stalled(now_ms):
             self._deadline_ms = None
             self._shell.on_stall(stood_ms)
@@ -91,6 +90,12 @@ class TimerScheduler:
         now_ms = self._shell.now_ms()
         if self._grace.must_read_again(now_ms):
             self._read_input(serial)
+        elif not self._shell.may_fire():  # no longer: the input may have waited for its turns
+            self._suspend(now_ms)
         else:
             self._deadline_ms = None
             self._shell.fire_timers(now_ms, self._grace.fire_until_ms(now_ms))
+
+    def _suspend(self, now_ms: int) -> None:
+        self._grace.suspend(now_ms)
+        self._deadline_ms = None

@@ -36,6 +36,8 @@ def main() -> None:
         help="put the tables into a page, and the figures into the JSON file beside it",
     )
     chosen = arguments.parse_args()
+    if chosen.quick and chosen.page:
+        arguments.error("--quick cannot be combined with --page: its figures are not comparable")
     unknown = set(chosen.names) - set(BENCHMARKS)
     if unknown:
         arguments.error(f"no such benchmark: {', '.join(sorted(unknown))}")

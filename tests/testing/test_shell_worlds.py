@@ -351,6 +351,14 @@ def test_member_that_was_paused_may_revoke_late() -> None:
     assert checked.broken == []
 
 
+def test_member_that_leaves_may_revoke_late() -> None:
+    checked = Checked()
+    checked.now_s = SESSION_S + 0.3
+    checked.rules.begin_leave(checked.reader)
+    checked.rules.check_revocation(checked.reader, since_s=0.0)
+    assert checked.broken == []
+
+
 def test_partitions_that_are_served_in_turn_are_not_passed() -> None:
     checked = Checked()
     other = TopicPartition("t", 1)

@@ -191,12 +191,14 @@ class DeliveryRules:
     def check_revocation(self, run: ReaderRun, since_s: float) -> None:
         """Check that partitions are revoked before the session of their owner has ended.
 
+        A member that leaves without its coordinator revokes them, as in Kafka.
+
         Args:
             run: The process.
             since_s: The time since which it has been running without a pause.
         """
         alive_s = self._alive_s(run.name)
-        if alive_s is None:
+        if alive_s is None or run.is_leaving:
             return
         end_s = max(alive_s + run.session_s, since_s)
         if self._now_s() > end_s + _REACTION_S:

@@ -192,6 +192,28 @@ def test_correct_worker_keeps_all_rules(world, workers, options):
     assert not [line for line in world.story if "is broken" in line]
 
 
+def test_commit_after_seek_over_processed_records_is_not_ahead(world):
+    """A process seeks forward and commits before it fetches there."""
+    partition = TopicPartition("orders", 0)
+
+    async def processes(world):
+        async with aiokafka(world) as consumer:
+            consumer.assign([partition])
+            for _ in range(COUNT // 2):
+                world.processed(await consumer.getone(), group="workers")
+
+    async def seeks_and_commits(world):
+        await asyncio.sleep(15)
+        async with aiokafka(world, max_partition_fetch_bytes=1) as consumer:
+            consumer.assign([partition])
+            await consumer.getone()
+            consumer.pause(partition)
+            consumer.seek(partition, 8)
+            await consumer.commit()
+
+    run(world, processes, seeks_and_commits, seconds=20)
+
+
 def test_repeated_commit_of_another_process_is_not_ahead(world):
     """A member that gets a partition back may commit its position before it fetches again."""
     partition = TopicPartition("orders", 0)

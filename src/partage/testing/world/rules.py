@@ -212,16 +212,13 @@ class RuleChecker:
                 self._acknowledged.on_commit(group, partition, offset)
                 what = f"{process} committed {offset} of {_name(partition)} for group {group}"
                 position = self._position.get((process, partition))
-                if position is not None and offset > max(
-                    position, self._brokers.committed_offset(group, partition)
-                ):
+                if position is not None and self._is_ahead(process, group, partition, offset):
                     broken[partition] = "commit_ahead", f"{what}, but fetched only up to {position}"
                 elif not message.member_id and self._takes_turns(process, group, partition):
                     other = self._committers[group, partition][-2]
                     broken[partition] = "two_owners", f"{what}, and {other} commits it, too"
                 elif name in self._topics:
-                    first = self._first.get((process, partition), offset)
-                    missing = self._unprocessed(group, partition, first, offset)
+                    missing = self._unprocessed(process, group, partition, offset)
                     if missing:
                         broken[partition] = "commit_ahead", f"{what}, but not processed: {missing}"
 
@@ -260,8 +257,25 @@ class RuleChecker:
         turns.append(process)
         return has_been
 
-    def _unprocessed(self, group: str, partition: TopicPartition, first: int, end: int) -> str:
-        """Return the offsets below ``end`` that a group has not processed, as text."""
+    def _is_ahead(self, process: str, group: str, partition: TopicPartition, offset: int) -> bool:
+        """Return True if a process commits an offset that it has not reached by fetches.
+
+        It may seek forward and commit before it fetches, if the group has processed the records
+        between.
+        """
+        position = self._position[process, partition]
+        if offset <= max(position, self._brokers.committed_offset(group, partition)):
+            return False
+        return partition.topic not in self._topics or bool(
+            self._unprocessed(process, group, partition, offset)
+        )
+
+    def _unprocessed(self, process: str, group: str, partition: TopicPartition, end: int) -> str:
+        """Return the offsets below ``end`` that a group has not processed, as text.
+
+        The process counts from its first fetch, if it is the first one of the group that commits.
+        """
+        first = self._first.get((process, partition), end)
         at = self._checked.setdefault((group, partition), first)
         visible: set[int] | None = None
         missing = []

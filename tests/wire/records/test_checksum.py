@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import subprocess
-import sys
 from random import Random
 
 import crc32c
@@ -13,12 +10,6 @@ import pytest
 CONTENT = memoryview(Random(1).randbytes(1 << 17))
 #: With sizes around that from which on the interpreter's lock is released.
 SIZES = (*range(20), 255, 256, 300, (1 << 15) - 1, 1 << 15, (1 << 15) + 1, 1 << 17)
-FALLBACK = """
-import sys
-sys.modules["partage.wire.records._checksum"] = None
-from partage.wire.records.checksum import crc32c
-print(crc32c.__module__, crc32c(b"partage"), crc32c(b"age", crc32c(b"part")))
-"""
 
 compiled = pytest.importorskip("partage.wire.records._checksum")
 
@@ -40,11 +31,3 @@ def test_checksum_continues_previous_one(at: int) -> None:
 def test_checksum_of_text_is_refused() -> None:
     with pytest.raises(TypeError):
         compiled.crc32c("text")
-
-
-def test_checksum_without_compiled_module_uses_package() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-c", FALLBACK], capture_output=True, text=True, check=True
-    )
-    expected = importlib.import_module("partage.wire.records.checksum").crc32c(b"partage")
-    assert ran.stdout.split() == ["crc32c._crc32c", str(expected), str(expected)]

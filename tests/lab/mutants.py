@@ -227,8 +227,8 @@ _CLASSIC_GROUP_MUTANTS: Final = (
     Mutant(
         "timers fire without a valid lease",
         "partage.runtime.timer_scheduler",
-        "if not self._shell.may_fire():",
-        "if self._grace is None:",
+        "if self._shell.may_fire():",
+        "if self._grace is not None:",
     ),
     Mutant(
         "the second of two pauses counts against members",

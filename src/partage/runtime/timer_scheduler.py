@@ -73,9 +73,9 @@ class TimerScheduler:
         if serial != self._serial:
             return
         now_ms = self._shell.now_ms()
-        if not self._shell.may_fire():
-            self._suspend(now_ms)
-        elif stood_ms := self._grace.begin_if_stalled(now_ms):
+        if self._is_suspended(now_ms):
+            return
+        if stood_ms := self._grace.begin_if_stalled(now_ms):
             self._deadline_ms = None
             self._shell.on_stall(stood_ms)
         else:
@@ -90,12 +90,14 @@ class TimerScheduler:
         now_ms = self._shell.now_ms()
         if self._grace.must_read_again(now_ms):
             self._read_input(serial)
-        elif not self._shell.may_fire():  # no longer: the input may have waited for its turns
-            self._suspend(now_ms)
-        else:
+        elif not self._is_suspended(now_ms):  # again: the input may have waited for its turns
             self._deadline_ms = None
             self._shell.fire_timers(now_ms, self._grace.fire_until_ms(now_ms))
 
-    def _suspend(self, now_ms: int) -> None:
+    def _is_suspended(self, now_ms: int) -> bool:
+        """Return True, and suspend the due timers, if the shell may not fire them now."""
+        if self._shell.may_fire():
+            return False
         self._grace.suspend(now_ms)
         self._deadline_ms = None
+        return True

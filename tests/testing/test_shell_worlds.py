@@ -55,7 +55,7 @@ def test_many_worlds_break_no_rule() -> None:
 
 
 #: 41: a fetched slice was shorter than a batch header, and counted as damaged.
-@pytest.mark.parametrize("seed", [41])
+@pytest.mark.parametrize("seed", [41, 5000032, 5000075, 5000080, 5000081])
 def test_past_seeds_break_no_rule(seed: int) -> None:
     assert_no_violation(run_shell_seed(seed))
 
@@ -348,6 +348,13 @@ def test_member_that_was_paused_may_revoke_late() -> None:
     checked = Checked()
     checked.now_s = SESSION_S + 0.3
     checked.rules.check_revocation(checked.reader, since_s=checked.now_s)
+    assert checked.broken == []
+
+
+def test_member_may_revoke_after_its_auto_commit() -> None:
+    checked = Checked()
+    checked.now_s = SESSION_S + 1.6
+    checked.rules.check_revocation(checked.reader, since_s=0.0, commit_s=1.5)
     assert checked.broken == []
 
 

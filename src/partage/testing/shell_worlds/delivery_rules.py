@@ -188,7 +188,7 @@ class DeliveryRules:
             if run.owned.pop(partition, None) is None:
                 self._report("callbacks", f"{call} {partition} of {run.name}, which has not got it")
 
-    def check_revocation(self, run: ReaderRun, since_s: float) -> None:
+    def check_revocation(self, run: ReaderRun, since_s: float, commit_s: float = 0.0) -> None:
         """Check that partitions are revoked before the session of their owner has ended.
 
         A member that leaves without its coordinator revokes them, as in Kafka.
@@ -196,12 +196,13 @@ class DeliveryRules:
         Args:
             run: The process.
             since_s: The time since which it has been running without a pause.
+            commit_s: How long its consumer may wait for an auto commit before the callback.
         """
         alive_s = self._alive_s(run.name)
         if alive_s is None or run.is_leaving:
             return
         end_s = max(alive_s + run.session_s, since_s)
-        if self._now_s() > end_s + _REACTION_S:
+        if self._now_s() > end_s + commit_s + _REACTION_S:
             self._report("callbacks", f"{run.name} revokes partitions after its session has ended")
 
     def on_seek(self, run: ReaderRun, partition: TopicPartition, offset: int) -> None:

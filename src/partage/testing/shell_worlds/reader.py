@@ -36,6 +36,10 @@ _RETRY_S: Final = 0.1
 _COMMITS_MAX: Final = 5
 #: How long most partitions stay paused, in seconds.
 _LONG_PAUSE_S: Final = (1.0, 8.0)
+#: The part of the rebalance timeout that an auto commit before a revocation may take.
+_COMMIT_TIMEOUT_PART: Final = 0.25
+#: A buffer that may have no room for the records of another partition.
+_SMALL_BUFFER: Final = 1 << 16
 #: Between two turns without a wait.
 _TURN_S: Final = 0.05
 
@@ -237,8 +241,11 @@ class Reader:
 
     def check_revocation(self, run: ReaderRun, partitions: Collection[TopicPartition]) -> None:
         """Check a callback before partitions are revoked."""
-        self._rules.check_revocation(run, self._world.resumed_s(self._name))
-        if self._plan.commits == "auto" and not self._rules.may_lose and not run.is_leaving:
+        is_auto = self._plan.commits == "auto"
+        rebalance_s = self._plan.options["max_poll_interval_ms"] / 1000
+        commit_s = rebalance_s * _COMMIT_TIMEOUT_PART if is_auto else 0.0
+        self._rules.check_revocation(run, self._world.resumed_s(self._name), commit_s)
+        if is_auto and not self._rules.may_lose and not run.is_leaving:
             offsets = {p: n for p, n in _next_offsets(run).items() if p in partitions}
             self._rules.on_committed(run, offsets)
 
@@ -377,6 +384,8 @@ def _turn_s(plan: ReaderPlan, brokers: int) -> float:
     options = plan.options
     wait_s = options["fetch_max_wait_ms"] / 1000
     waits = (brokers if brokers > 1 else 0) + (options["fetch_min_bytes"] > 1)
+    # A fetch leaves out partitions whose records fill the buffer, until it ends.
+    waits += options["buffer_bytes_max"] < _SMALL_BUFFER
     return float(plan.work_s + _TURN_S + waits * wait_s)
 
 

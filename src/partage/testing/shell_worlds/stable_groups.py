@@ -334,7 +334,10 @@ class StableGroups:
     def _rebalance_s(self, group: str) -> float:
         delay_ms = self._scenario.settings["group.initial.rebalance.delay.ms"]
         step_s = _HEARTBEAT_S + self._turn_s(group)
-        return _STEPS * step_s + int(delay_ms) / 1000 + _REBALANCE_S
+        # The leader's Metadata request waits behind a fetch on the same connection.
+        waits_ms = (plan.options["fetch_max_wait_ms"] for plan in self._plans(group).values())
+        wait_s: float = (int(delay_ms) + max(waits_ms)) / 1000
+        return _STEPS * step_s + wait_s + _REBALANCE_S
 
     async def restart_member(self) -> None:
         """Let one reader leave and join: its group soon has owners again, with few joins."""

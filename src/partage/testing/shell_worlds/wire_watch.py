@@ -242,7 +242,10 @@ class WireWatch(RequestRecorder):
             inbound.connection = connection
             if self._parked.get(process) is inbound:
                 del self._parked[process]
-            if not decoded_response(inbound).error_code:
+            error = decoded_response(inbound).error_code
+            is_heartbeat = inbound.api.key == HEARTBEAT.key
+            # A Heartbeat that learns of a rebalance renews the session, too.
+            if not error or (is_heartbeat and error == ErrorCode.REBALANCE_IN_PROGRESS):
                 is_parked = inbound.api.key in _PARKED
                 self._renew_session(process, self._loop.elapsed_s if is_parked else at_s)
 

@@ -233,16 +233,15 @@ class DeliveryRules:
         if place is None:
             self._report("owner", f"{run.name} read {where} without owning it")
             return
-        alive_s, now_s = self._alive_s(run.name), self._now_s()
-        if alive_s is not None and now_s > alive_s + run.session_s:
-            self._report(
-                "session", f"{run.name} read {where} {now_s - alive_s:.2f} s after a heartbeat"
-            )
+        if self._is_expired(run):
+            self._report("session", f"{run.name} read {where} after its session has ended")
         if place.is_paused:
             self._report("owner", f"{run.name} read {where} while it was paused")
         for other in self._runs.values():
             owner = other.owned.get(partition) if other.group == run.group else None
-            if owner is not None and other is not run and owner.since_s > place.since_s:
+            if owner is None or other is run or self._is_expired(other):
+                continue
+            if owner.since_s > place.since_s:
                 self._report("owner", f"{run.name} read {where}, which {other.name} owns")
         if place.next_offset is None:
             starts = self._commits.offsets_since(run.group, partition, place.since_s)
@@ -259,6 +258,14 @@ class DeliveryRules:
             self._report("repeat", f"{run.name} read {where} again")
         read.add(offset)
         self.read_count += 1
+
+    def _is_expired(self, run: ReaderRun) -> bool:
+        """Return True if the session of a process has ended, of which it may not know yet.
+
+        After a pause, it may even be told of partitions that it was assigned before.
+        """
+        alive_s = self._alive_s(run.name)
+        return alive_s is not None and self._now_s() > alive_s + run.session_s
 
     def _check_delay(self, run: ReaderRun, partition: TopicPartition, offset: int) -> None:
         due = self._due.get((run.group, partition), {})
@@ -358,7 +365,7 @@ class DeliveryRules:
             for partition, stored in self.written.items():
                 committed = self._commits.committed.get((group, partition), 0)
                 is_exempt = partition.topic not in topics or (group, partition) in self._uncommitted
-                if not is_exempt and committed <= max(stored):
+                if not is_exempt and committed <= max(stored, default=-1):
                     self._report(
                         "commit", f"{group} has committed {committed} of {partition} at the end"
                     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from random import Random
 from typing import Final
 
@@ -120,6 +121,8 @@ class Reader:
     async def _close(self, consumer: Consumer, run: ReaderRun) -> None:
         if self._commits:
             await asyncio.wait(self._commits, timeout=CLOSE_S)
+        if self._plan.commits == "unawaited":
+            await self._commit_last(consumer, run)
         problem, offsets = "", _next_offsets(run)
         self._rules.begin_leave(run)
         try:
@@ -227,6 +230,13 @@ class Reader:
             task = asyncio.create_task(commit())
             self._commits.add(task)
             task.add_done_callback(self._commits.discard)
+
+    async def _commit_last(self, consumer: Consumer, run: ReaderRun) -> None:
+        """Commit the last positions: if too many commits were under way, they had no commit yet."""
+        if offsets := _next_offsets(run):
+            with suppress(ClientError, TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
+                    await consumer.commit(offsets)
 
     async def on_revoked(self, run: ReaderRun, consumer: Consumer) -> None:
         """Commit before partitions are revoked."""

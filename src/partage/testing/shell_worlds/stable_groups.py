@@ -274,7 +274,7 @@ class StableGroups:
         watch.reset_counts()
         # the lookup of the coordinator may wait behind a fetch on its connection
         waits_ms = [plan.options["fetch_max_wait_ms"] for plan in self._scenario.readers.values()]
-        limit_s = _RECONNECT_S + max(waits_ms) / 1000
+        limit_s = _RECONNECT_S + max(waits_ms, default=0) / 1000
         await asyncio.sleep(limit_s)
         for name, reader in self._readers.items():
             counts = self._counts(name)
@@ -336,7 +336,7 @@ class StableGroups:
         step_s = _HEARTBEAT_S + self._turn_s(group)
         # The leader's Metadata request waits behind a fetch on the same connection.
         waits_ms = (plan.options["fetch_max_wait_ms"] for plan in self._plans(group).values())
-        wait_s: float = (int(delay_ms) + max(waits_ms)) / 1000
+        wait_s: float = (int(delay_ms) + max(waits_ms, default=0)) / 1000
         return _STEPS * step_s + wait_s + _REBALANCE_S
 
     async def restart_member(self) -> None:

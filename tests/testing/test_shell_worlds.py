@@ -54,8 +54,8 @@ def test_many_worlds_break_no_rule() -> None:
         assert_no_violation(result)
 
 
-#: 41: a fetched slice was shorter than a batch header, and counted as damaged. The others broke rules
-#: that were too strict.
+#: 41: a fetched slice was shorter than a batch header, and counted as damaged. The others broke
+#: rules that were too strict.
 @pytest.mark.parametrize(
     "seed",
     [

@@ -63,7 +63,7 @@ def test_many_worlds_break_no_rule() -> None:
         5000032,
         *(
             pytest.param(seed, marks=pytest.mark.slow)
-            for seed in (5000075, 5000080, 5000081, 6000016, 6000022, 6000057)
+            for seed in (5000075, 5000080, 5000081, 6000016, 6000022, 6000057, 7000032)
         ),
     ],
 )
@@ -359,13 +359,6 @@ def test_member_that_was_paused_may_revoke_late() -> None:
     checked = Checked()
     checked.now_s = SESSION_S + 0.3
     checked.rules.check_revocation(checked.reader, since_s=checked.now_s)
-    assert checked.broken == []
-
-
-def test_member_may_revoke_after_its_auto_commit() -> None:
-    checked = Checked()
-    checked.now_s = SESSION_S + 1.6
-    checked.rules.check_revocation(checked.reader, since_s=0.0, commit_s=1.5)
     assert checked.broken == []
 
 

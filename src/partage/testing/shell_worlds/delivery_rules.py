@@ -115,7 +115,7 @@ class DeliveryRules:
         self.read: dict[str, dict[TopicPartition, set[int]]] = defaultdict(lambda: defaultdict(set))
         self.read_count = 0
         self._runs: dict[str, ReaderRun] = {}
-        #: Partitions without a last commit, because they were lost when their owner left.
+        #: Partitions without a last commit: they were lost when their owner left, or it failed.
         self._uncommitted: set[tuple[str, TopicPartition]] = set()
 
     # Writers
@@ -188,21 +188,21 @@ class DeliveryRules:
             if run.owned.pop(partition, None) is None:
                 self._report("callbacks", f"{call} {partition} of {run.name}, which has not got it")
 
-    def check_revocation(self, run: ReaderRun, since_s: float, commit_s: float = 0.0) -> None:
+    def check_revocation(self, run: ReaderRun, since_s: float) -> None:
         """Check that partitions are revoked before the session of their owner has ended.
 
-        A member that leaves without its coordinator revokes them, as in Kafka.
+        A member that leaves without its coordinator revokes them, as in Kafka. So does one whose
+        auto commit before the callback takes longer than the session, and is not checked.
 
         Args:
             run: The process.
             since_s: The time since which it has been running without a pause.
-            commit_s: How long its consumer may wait for an auto commit before the callback.
         """
         alive_s = self._alive_s(run.name)
         if alive_s is None or run.is_leaving:
             return
         end_s = max(alive_s + run.session_s, since_s)
-        if self._now_s() > end_s + commit_s + _REACTION_S:
+        if self._now_s() > end_s + _REACTION_S:
             self._report("callbacks", f"{run.name} revokes partitions after its session has ended")
 
     def on_seek(self, run: ReaderRun, partition: TopicPartition, offset: int) -> None:
@@ -303,11 +303,16 @@ class DeliveryRules:
         for partition, offset in offsets.items():
             if partition not in run.owned:
                 continue
+            self._uncommitted.discard((run.group, partition))
             stored = self._commits.committed.get((run.group, partition))
             if stored is None or stored < offset:
                 self._report(
                     "commit", f"{run.name} committed {offset} of {partition}, stored is {stored}"
                 )
+
+    def on_failure(self, run: ReaderRun) -> None:
+        """Note that a call failed, maybe the last commit of a process, because of a rebalance."""
+        self._uncommitted.update((run.group, partition) for partition in run.owned)
 
     def check_behind(self, run: ReaderRun, limit_s: float) -> None:
         """Check that no position has been uncommitted for longer than a limit, in seconds."""

@@ -37,8 +37,6 @@ _RETRY_S: Final = 0.1
 _COMMITS_MAX: Final = 5
 #: How long most partitions stay paused, in seconds.
 _LONG_PAUSE_S: Final = (1.0, 8.0)
-#: The part of the rebalance timeout that an auto commit before a revocation may take.
-_COMMIT_TIMEOUT_PART: Final = 0.25
 #: A buffer that may have no room for the records of another partition.
 _SMALL_BUFFER: Final = 1 << 16
 #: Between two turns without a wait.
@@ -110,6 +108,7 @@ class Reader:
             try:
                 await self._take_turn(consumer, run)
             except ClientError as error:
+                self._rules.on_failure(run)
                 if not self.may_fail:
                     text = f"{self._name}: {type(error).__name__}: {error}"
                     self._world.break_rule("failure", text)
@@ -251,11 +250,9 @@ class Reader:
 
     def check_revocation(self, run: ReaderRun, partitions: Collection[TopicPartition]) -> None:
         """Check a callback before partitions are revoked."""
-        is_auto = self._plan.commits == "auto"
-        rebalance_s = self._plan.options["max_poll_interval_ms"] / 1000
-        commit_s = rebalance_s * _COMMIT_TIMEOUT_PART if is_auto else 0.0
-        self._rules.check_revocation(run, self._world.resumed_s(self._name), commit_s)
-        if is_auto and not self._rules.may_lose and not run.is_leaving:
+        if self._plan.commits != "auto":
+            self._rules.check_revocation(run, self._world.resumed_s(self._name))
+        elif not self._rules.may_lose and not run.is_leaving:
             offsets = {p: n for p, n in _next_offsets(run).items() if p in partitions}
             self._rules.on_committed(run, offsets)
 

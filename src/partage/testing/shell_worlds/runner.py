@@ -34,8 +34,7 @@ from partage.testing.world.virtual_loop import VirtualLoop
 from partage.testing.world.world import PartageWorld
 
 _WARM_UP_S: Final = 5.0
-#: Failed reads are left out: world 4000043 breaks `commit_ahead` with one, for an unknown reason.
-_DISK_FAULTS: Final = tuple(fault for fault in sorted(IO_ERRORS) if fault[0] != "read")
+_DISK_FAULTS: Final = tuple(sorted(IO_ERRORS))
 _BACKLOG_S: Final = 60.0
 _CONNECTION_FAULTS: Final[tuple[ConnectionFault, ...]] = (
     "reset",

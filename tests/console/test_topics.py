@@ -6,6 +6,8 @@ import subprocess
 
 import pytest
 
+from partage.testing import ThreadedBroker
+
 from .cli import PartageCli
 
 
@@ -163,8 +165,11 @@ def test_delete_on_terminal_asks_first(
     assert (topic not in partage("topics", "list").out) == is_deleted
 
 
-def test_delete_of_internal_topic_names_the_reason(partage: PartageCli) -> None:
-    error = partage.fails("topics", "delete", "__consumer_offsets", "--yes")
+def test_delete_of_internal_topic_names_the_reason() -> None:
+    """Apache Kafka deletes the topic, so this test starts a broker of ours."""
+    with ThreadedBroker() as own:
+        partage = PartageCli(own.bootstrap_servers)
+        error = partage.fails("topics", "delete", "__consumer_offsets", "--yes")
     assert error == (
         "topic __consumer_offsets was not deleted: clients cannot delete an internal topic"
     )

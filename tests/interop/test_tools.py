@@ -171,7 +171,9 @@ def test_dump_log_reads_records_of_consumer_groups(peers: None, kind: str) -> No
         def run(line: str) -> list[str]:
             if line != "records":
                 return script.run(line)
-            return [script.clean(text) for text in dumped_records(broker.directory, script.group)]
+            found = map(script.clean, dumped_records(broker.directory, script.group))
+            # The order of the keys depends on an id that the broker has drawn.
+            return sorted(found, key=lambda text: (int(re.match(r"\d+", text)[0]), text))
 
         assert replay(expected, run) == expected
 
@@ -186,7 +188,7 @@ PARTITION_METADATA = 4
 
 
 def dumped_records(directory: Path, group: str) -> list[str]:
-    """Return the last record of each key of a consumer group, sorted by type and key."""
+    """Return the last record of each key of a consumer group."""
     segments = [
         str(path)
         for path in directory.glob("*/__consumer_offsets-*/*.log")
@@ -201,8 +203,7 @@ def dumped_records(directory: Path, group: str) -> list[str]:
         if held.pop("groupId", None) == group and number != PARTITION_METADATA:
             last[number, " ".join(held.values())] = VARIABLE.sub(r'"\1\2":*', value)
     return [
-        f"{number}{f' {name}' if name else ''}: {value}"
-        for (number, name), value in sorted(last.items())
+        f"{number}{f' {name}' if name else ''}: {value}" for (number, name), value in last.items()
     ]
 
 

@@ -420,7 +420,9 @@ def test_java_copies_exactly_once(broker: BrokerProcess, topic: str) -> None:
         *("--transaction-size", "2", "--consumer-group", fresh_name("copier")),
         *("--transactional-id", fresh_name("copier"), "--enable-random-aborts"),
     )
-    assert_copied_through_aborts(broker, copied)
+    assert read(broker, copied) == COPIED
+    # Kafka's producer waits 5 ms before it sends. An abort drops records that it has not sent.
+    assert len(read(broker, copied, "read_uncommitted")) >= len(COPIED)
 
 
 def test_franz_go_copies_exactly_once(broker: BrokerProcess, source: str) -> None:

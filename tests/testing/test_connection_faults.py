@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -72,6 +74,27 @@ def test_stalled_connection_answers_later(tmp_path: Path) -> None:
     (fine, _), (stalled, waited_s) = failures_of_two(tmp_path, "stall", 1.5)
     assert (fine, stalled) == (None, None)
     assert waited_s == pytest.approx(1.5, abs=0.05)
+
+
+def test_connection_that_is_reset_while_it_opens_fails_at_once(tmp_path: Path) -> None:
+    world = PartageWorld(1, tmp_path)
+    times_s = []
+
+    async def main() -> None:
+        for _ in range(50):
+            begin_s = world.elapsed_s
+            with suppress(ClientError):
+                (await open_connection(world)).close()
+            times_s.append(world.elapsed_s - begin_s)
+
+    async def test() -> None:
+        world.process(main, name="client")
+        while world.is_running("client"):
+            await asyncio.sleep(0.0015)
+            world.reset_connections("client")
+
+    world.run(test)
+    assert max(times_s) < 1
 
 
 async def write(connection: Connection) -> int:

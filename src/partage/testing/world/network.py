@@ -400,6 +400,7 @@ class WorldNetwork:
 
         Raises:
             ConnectionRefusedError: no process listens there.
+            ConnectionResetError: the connection was reset before it was complete.
             TimeoutError: a cut lasted longer than the system tries.
         """
         process = current_process.get()
@@ -428,6 +429,8 @@ class WorldNetwork:
             near.reset_other()
             near.vanish()
             raise
+        if near.is_closing():  # reset meanwhile
+            raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
         own_protocol = factory()
         near.attach(own_protocol)
         return near, own_protocol

@@ -235,7 +235,8 @@ class Connection(asyncio.BufferedProtocol):
         """
         if self._transport is None:
             return
-        may_read = len(self._backlog) <= self._is_awaiting_turn and (
+        awaiting_turn = 1 if self._is_awaiting_turn else 0
+        may_read = len(self._backlog) <= awaiting_turn and (
             self._large is None or not self._large.is_waiting_for_memory
         )
         if may_read is self._is_reading:

@@ -51,8 +51,12 @@ def install_death(step: str, flag: Path) -> None:
 def die_at_record(
     states: set[TransactionState], die: Callable[..., None], *, is_before: bool
 ) -> None:
-    """Die before a record with one of these states is appended, or as soon as it is durable."""
+    """Die before a record with one of these states is appended, or as soon as it is durable.
+
+    No record is appended after it, so none becomes durable together with it.
+    """
     append = LocalStore.append
+    is_dying = False
 
     def dying(
         self: LocalStore,
@@ -61,9 +65,13 @@ def die_at_record(
         stored: StoredCallback,
         event_ends: Sequence[int],
     ) -> None:
+        nonlocal is_dying
+        if is_dying:
+            return
         is_it = any(isinstance(r, TransactionRecord) and r.state in states for r in records)
         if is_it and is_before:
             die()
+        is_dying = is_it
         append(self, records, at_ms, die if is_it else stored, event_ends)
 
     LocalStore.append = dying  # type: ignore[method-assign]  # the fault that is ordered

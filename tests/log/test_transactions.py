@@ -67,6 +67,16 @@ def test_repeated_marker_keeps_the_verification_of_the_next_transaction() -> Non
     assert host.append(transactional(0, epoch=1), guard=guard).base_offset == 3
 
 
+def test_late_marker_keeps_the_verification_of_a_later_transaction() -> None:
+    """A marker arrives again in a transaction after the next one, which had no other batch here."""
+    host = Host()
+    send(host)
+    mark(host, epoch=1, version=TRANSACTION_VERSION)
+    guard = verified(host, epoch=2, raises_epochs=True)
+    mark(host, epoch=1, version=TRANSACTION_VERSION)
+    assert host.append(transactional(0, epoch=2), guard=guard).base_offset == 3
+
+
 def test_marker_of_the_same_epoch_invalidates_a_verification() -> None:
     host = Host()
     mark(host, epoch=1, version=TRANSACTION_VERSION)

@@ -305,11 +305,12 @@ class ProducerStateManager:
         """Invalidate the verification of the transaction that a marker ends.
 
         With transaction version 2, a marker raises the epoch to that of the next transaction. The
-        first batch of that one may have arrived before the marker, or before a repetition of it.
+        first batch of that one, or of a later one, may have arrived before the marker, or before a
+        repetition of it.
         """
         verification = self._verifications.get(producer_id)
         if verification is not None and not (
-            verification.raises_epochs and verification.epoch == epoch
+            verification.raises_epochs and verification.epoch >= epoch
         ):
             del self._verifications[producer_id]
 

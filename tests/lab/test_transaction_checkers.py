@@ -77,7 +77,14 @@ class TransactionHistory(HistoryBuilder):
     def __init__(self) -> None:
         super().__init__(partial(attach_checkers, has_transactions=True))
 
-    def write(self, offset: int, *values: bytes, epoch: int = 0, producer_id: int = 1) -> None:
+    def write(
+        self,
+        offset: int,
+        *values: bytes,
+        epoch: int = 0,
+        producer_id: int = 1,
+        base_sequence: int = -1,
+    ) -> None:
         self.append(
             history.BatchAppended,
             partition=PLACE,
@@ -87,6 +94,7 @@ class TransactionHistory(HistoryBuilder):
             producer_epoch=epoch,
             is_transactional=True,
             marker=None,
+            base_sequence=base_sequence,
             values=values,
         )
 
@@ -133,9 +141,17 @@ class TransactionHistory(HistoryBuilder):
             asked, InitProducerIdResponse(error_code=code, producer_id=1, producer_epoch=epoch)
         )
 
-    def end(self, *, commit: bool = True, version: int = 4, code: int = 0, epoch: int = 0) -> None:
+    def end(
+        self,
+        *,
+        commit: bool = True,
+        version: int = 4,
+        code: int = 0,
+        epoch: int = 0,
+        producer_id: int = 1,
+    ) -> None:
         message = EndTxnRequest(
-            transactional_id="tx0", producer_id=1, producer_epoch=epoch, committed=commit
+            transactional_id="tx0", producer_id=producer_id, producer_epoch=epoch, committed=commit
         )
         self.at_ms += 1
         asked = history.RequestReceived(
@@ -312,7 +328,9 @@ class TransactionHistory(HistoryBuilder):
         self.append(history.RecordsAppended, records=tuple(records), pairs=tuple(pairs))
         self.append(history.RecordsDurable, count=len(records))
 
-    def mark_offsets(self, coordinator_epoch: int = 0, shard_epoch: int = 0) -> None:
+    def mark_offsets(
+        self, coordinator_epoch: int = 0, shard_epoch: int = 0, epoch: int = 0
+    ) -> None:
         """Append a marker to the log of the group, and make it durable."""
         self.append(
             history.OffsetsMarkerDurable,
@@ -320,6 +338,7 @@ class TransactionHistory(HistoryBuilder):
             shard=0,
             shard_epoch=shard_epoch,
             producer_id=1,
+            producer_epoch=epoch,
             coordinator_epoch=coordinator_epoch,
         )
 
@@ -445,6 +464,43 @@ def former_coordinator_writes_marker(built: TransactionHistory) -> None:
 def former_coordinator_writes_offsets_marker(built: TransactionHistory) -> None:
     built.mark_offsets(coordinator_epoch=2, shard_epoch=1)
     built.mark_offsets(coordinator_epoch=1, shard_epoch=2)
+
+
+def old_marker_is_written(built: TransactionHistory) -> None:
+    built.mark(0, commit=False, epoch=2)
+    built.mark(1, commit=False, epoch=1)
+
+
+def old_offsets_marker_is_written(built: TransactionHistory) -> None:
+    built.mark_offsets(epoch=2, shard_epoch=1)
+    built.mark_offsets(epoch=1, shard_epoch=2)
+
+
+def batch_of_old_epoch_follows_a_marker(built: TransactionHistory) -> None:
+    built.mark(0, commit=False, epoch=1)
+    built.write(1, FIRST, epoch=0)
+
+
+def first_batch_of_epoch_is_missing(built: TransactionHistory) -> None:
+    built.write(0, FIRST, base_sequence=0)
+    built.write(1, SECOND, base_sequence=1, epoch=1)
+
+
+def batch_is_stored_twice(built: TransactionHistory) -> None:
+    built.write(0, FIRST, base_sequence=0)
+    built.write(1, FIRST, base_sequence=0)
+
+
+def foreign_producer_id_is_accepted(built: TransactionHistory) -> None:
+    built.init(epoch=0)
+    built.end(producer_id=100)
+
+
+def other_decision_is_acknowledged(built: TransactionHistory) -> None:
+    built.init(epoch=0)
+    built.end(commit=False)
+    built.mark(0, commit=False)
+    built.end(commit=True)
 
 
 def offset_is_written_after_its_marker(built: TransactionHistory) -> None:
@@ -602,6 +658,13 @@ BROKEN: dict[Callable[[TransactionHistory], None], str] = {
     batch_of_open_transaction_is_refused: "admission",
     former_coordinator_writes_marker: "coordinator-fence",
     former_coordinator_writes_offsets_marker: "coordinator-fence",
+    foreign_producer_id_is_accepted: "producer-fence",
+    other_decision_is_acknowledged: "decision",
+    old_marker_is_written: "epoch-order",
+    old_offsets_marker_is_written: "epoch-order",
+    batch_of_old_epoch_follows_a_marker: "epoch-order",
+    first_batch_of_epoch_is_missing: "sequences",
+    batch_is_stored_twice: "sequences",
     offset_is_written_after_its_marker: "late-offsets",
     client_gets_last_epoch: "producer-fence",
     zombie_recovers_its_epoch: "producer-fence",
@@ -718,3 +781,15 @@ def test_late_report_of_former_shard_owner_fences_nothing() -> None:
     built = TransactionHistory()
     built.mark_offsets(coordinator_epoch=2, shard_epoch=2)
     built.mark_offsets(coordinator_epoch=1, shard_epoch=1)
+
+
+def test_sequences_continue_after_markers_and_lost_batches() -> None:
+    built = TransactionHistory()
+    built.write(0, FIRST, base_sequence=0)
+    built.write(1, FIRST, SECOND, base_sequence=1)
+    built.append(history.LogOpened, partition=PLACE, end_offset=1)
+    built.write(1, FIRST, SECOND, base_sequence=1)
+    built.mark(3, commit=False)
+    built.write(4, FIRST, base_sequence=3)
+    built.mark(5, commit=False, epoch=1)
+    built.write(6, FIRST, base_sequence=0, epoch=1)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -232,6 +233,52 @@ def test_transactions_with_leaders_on_three_brokers_break_no_rule() -> None:
         }
     assert set(KINDS.links) <= faults.keys()
     assert leaders == {1, 2, 3}
+
+
+@pytest.mark.parametrize("protocol", ["old", "new"])
+def test_markers_that_arrive_late_break_no_rule(protocol: str) -> None:
+    """In one of these worlds, a marker ended the admission of a batch of a later transaction."""
+    faults: Counter[str] = Counter()
+    for seed in (1_200, 1_201, 1_249):
+        changes = {
+            "brokers": 1,
+            "members": 1,
+            "transactional_producers": 2,
+            "transaction_every_ms": 1,
+            "transaction_protocol": protocol,
+            "late_markers": 40,
+        }
+        _, verdict = run_scenario(draw_scenario(seed, changes=changes))
+        assert_no_violation(verdict)
+        faults.update(verdict.faults)
+    assert set(KINDS.markers) <= faults.keys()
+
+
+@pytest.mark.parametrize("protocol", ["old", "new"])
+def test_wrong_requests_of_producers_break_no_rule(protocol: str) -> None:
+    errors: set[int] = set()
+    for seed in range(1_200, 1_203):
+        changes = {
+            "brokers": 1,
+            "members": 1,
+            "transactional_producers": 2,
+            "transaction_every_ms": 1,
+            "transaction_protocol": protocol,
+            "wrong_request_share": 0.5,
+        }
+        world, verdict = run_scenario(draw_scenario(seed, changes=changes))
+        assert_no_violation(verdict)
+        for each in world.history.entries:
+            if isinstance(each, history.ResponseSent):
+                message: Any = each.message
+                errors.add(getattr(message, "error_code", 0))
+                for topic in getattr(message, "responses", ()):
+                    errors |= {p.error_code for p in getattr(topic, "partition_responses", ())}
+    assert {
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    } <= errors
 
 
 def test_generations_are_compared_only_while_all_groups_are_loaded() -> None:

@@ -15,6 +15,8 @@ _WORLDS: Final[dict[str, Any]] = {
     "members": 1,
     "transactional_producers": 2,
     "transaction_every_ms": 1,
+    "late_markers": 0,
+    "wrong_request_share": 0,
     "kinds": "broker_is_killed,power_fails,power_fails_in_a_write,broker_pauses,disk_slows_down,"
     "writes_fail,syncs_fail,connection_resets,response_is_lost,network_slows_down,log_is_compacted",
 }
@@ -39,6 +41,8 @@ _CLUSTER_WORLDS: Final[dict[str, Any]] = {
     "transactional_members": 2,
     "transaction_every_ms": 1,
     "transaction_protocol": "old",
+    "late_markers": 0,
+    "wrong_request_share": 0,
 }
 
 
@@ -50,7 +54,18 @@ _SPREAD_WORLDS: Final[dict[str, Any]] = {
     "transactional_members": 2,
     "transaction_every_ms": 1,
     "link_faults": 6,
+    "late_markers": 0,
+    "wrong_request_share": 0,
 }
+
+
+#: Those of mutants that need markers that arrive again: one broker, or several.
+_LATE_MARKER_WORLDS: Final[dict[str, Any]] = {**_WORLDS, "late_markers": 40}
+_LATE_CLUSTER_MARKER_WORLDS: Final[dict[str, Any]] = {**_CLUSTER_WORLDS, "late_markers": 40}
+
+
+#: Those of mutants that need wrong requests, as of clients with bugs.
+_WRONG_REQUEST_WORLDS: Final[dict[str, Any]] = {**_WORLDS, "wrong_request_share": 0.3}
 
 
 def _mutant(name: str, module: str, original: str, replacement: str) -> Mutant:
@@ -69,6 +84,18 @@ def _spread_mutant(name: str, module: str, original: str, replacement: str) -> M
     return Mutant(name, module, original, replacement, _SPREAD_WORLDS)
 
 
+def _late_marker_mutant(name: str, module: str, original: str, replacement: str) -> Mutant:
+    return Mutant(name, module, original, replacement, _LATE_MARKER_WORLDS)
+
+
+def _late_cluster_marker_mutant(name: str, module: str, original: str, replacement: str) -> Mutant:
+    return Mutant(name, module, original, replacement, _LATE_CLUSTER_MARKER_WORLDS)
+
+
+def _wrong_request_mutant(name: str, module: str, original: str, replacement: str) -> Mutant:
+    return Mutant(name, module, original, replacement, _WRONG_REQUEST_WORLDS)
+
+
 _COORDINATOR_MUTANTS = (
     _mutant(
         "an EndTxn with an older epoch is accepted",
@@ -76,7 +103,7 @@ _COORDINATOR_MUTANTS = (
         "if event.epoch != record.epoch:",
         "if event.epoch > record.epoch:",
     ),
-    _mutant(
+    _wrong_request_mutant(
         "an EndTxn of another producer id is accepted",
         f"{_T}.end",
         "    if event.producer_id != record.producer_id:\n"
@@ -203,7 +230,7 @@ _COORDINATOR_MUTANTS = (
         "if event.version >= VERSION_2 and transaction.is_repeated_end(",
         "if event.version > VERSION_2 and transaction.is_repeated_end(",
     ),
-    _mutant(
+    _wrong_request_mutant(
         "a repeated commit of an aborted transaction succeeds",
         f"{_T}.response_table",
         "        _A.PREPARE,\n        _A.CONCURRENT,\n        _A.CONCURRENT,\n"
@@ -313,7 +340,7 @@ _LOG_MUTANTS = (
         "            if transaction.first_offset < end:\n",
         "            if begin <= transaction.first_offset < end:\n",
     ),
-    _mutant(
+    _late_marker_mutant(
         "an old marker is accepted",
         f"{_L}.producer_state",
         "            is_old = epoch < producer.epoch\n",
@@ -327,7 +354,7 @@ _LOG_MUTANTS = (
         "        if last is not None and last.is_in",
         "        if last is not None and last.is_in",
     ),
-    _mutant(
+    _late_marker_mutant(
         "a marker does not raise the producer's epoch",
         f"{_L}.producer_state",
         "        producer.use_epoch(epoch)\n        producer.coordinator_epoch",
@@ -345,7 +372,7 @@ _LOG_MUTANTS = (
         "if guard is None or verification is None or guard is not verification.guard:",
         "if verification is None:",
     ),
-    _mutant(
+    _wrong_request_mutant(
         "the first sequence of an epoch is not checked",
         f"{_L}.producer_state",
         "expected = _sequence_after(last.sequence, 1) if batch.producer_epoch == last.epoch else 0",
@@ -535,13 +562,13 @@ _CLUSTER_MUTANTS = (
         "        if coordinator_epoch < producer.coordinator_epoch:\n",
         "        if coordinator_epoch < 0:\n",
     ),
-    _cluster_mutant(
+    _late_cluster_marker_mutant(
         "the next owner of a group shard does not know its producers",
         f"{_R}.shard_producers",
         "        self.state = ProducerStateManager()\n        self.apply(blobs)\n",
         "        self.state = ProducerStateManager()\n",
     ),
-    _cluster_mutant(
+    _late_cluster_marker_mutant(
         "markers in a group shard do not fence their producers",
         f"{_R}.shard_producers",
         "                if marker is not None:\n",
@@ -595,8 +622,8 @@ _SPREAD_MUTANTS = (
     _spread_mutant(
         "a repeated marker ends the verification of the next transaction",
         f"{_L}.producer_state",
-        "            verification.raises_epochs and verification.epoch == epoch\n",
-        "            verification.raises_epochs\n            and verification.epoch == epoch\n"
+        "            verification.raises_epochs and verification.epoch >= epoch\n",
+        "            verification.raises_epochs\n            and verification.epoch >= epoch\n"
         '            and epoch > getattr(self._producers.get(producer_id), "epoch", 0)\n',
     ),
     _spread_mutant(

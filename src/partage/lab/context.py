@@ -106,6 +106,8 @@ class WorldContext(ABC):
             self.zookeeper.on_fault = self.count_fault
         #: The markers of these partitions are held until these times.
         self.marker_holds: dict[TopicPartition, int] = {}
+        #: The markers that a coordinator wrote, oldest first.
+        self.written_markers: list[tuple[TopicPartition, history.SimMarker]] = []
         #: The planned pause of a transaction coordinator.
         self.marker_pause: history.MarkerPause | None = None
         #: Until this time, admissions of batches and offsets have random delays.

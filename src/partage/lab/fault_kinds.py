@@ -8,7 +8,7 @@ from typing import NamedTuple
 class FaultKinds(NamedTuple):
     """The names of all faults: for any world, for several brokers, for topics, for the whole
     machine, for transactional producers, for members with the consumer protocol, for groups with
-    members of both protocols, for connections between brokers.
+    members of both protocols, for connections between brokers, for markers of transactions.
     """
 
     common: tuple[str, ...]
@@ -19,8 +19,10 @@ class FaultKinds(NamedTuple):
     consumers: tuple[str, ...]
     migrations: tuple[str, ...]
     links: tuple[str, ...]
+    markers: tuple[str, ...]
 
     def all(self) -> tuple[str, ...]:
         """Return the names of all faults."""
         groups = self.common + self.cluster + self.topics + self.machine
-        return groups + self.transactions + self.consumers + self.migrations + self.links
+        groups += self.transactions + self.consumers + self.migrations
+        return groups + self.links + self.markers

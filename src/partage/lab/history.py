@@ -289,7 +289,7 @@ class BatchAppended(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """A batch of the topic of transactional producers was handed to its log.
 
     ``marker`` is None for records, True for a commit marker and False for an abort marker.
-    ``coordinator_epoch`` is that of a marker.
+    ``coordinator_epoch`` is that of a marker. ``base_sequence`` is -1 if the batch has none.
     """
 
     partition: TopicPartition
@@ -300,6 +300,7 @@ class BatchAppended(HistoryEntry, frozen=True, gc=False, kw_only=True):
     is_transactional: bool
     marker: bool | None
     coordinator_epoch: int | None = None
+    base_sequence: int = -1
     values: tuple[bytes, ...]
 
 
@@ -323,6 +324,7 @@ class OffsetsMarkerDurable(HistoryEntry, frozen=True, gc=False, kw_only=True):
     shard: int
     shard_epoch: int
     producer_id: int
+    producer_epoch: int = 0
     coordinator_epoch: int
 
 
@@ -413,6 +415,16 @@ class MarkerPause(NamedTuple):
     for_ms: int
     at_ms: int
     call: Callable[[], None]
+
+
+class SimMarker(NamedTuple):
+    """A marker for one partition; ``coordinator_epoch`` is None on a single broker."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int | None
+    is_commit: bool
+    version: int  # of the transaction
 
 
 class CrashPoint(NamedTuple):

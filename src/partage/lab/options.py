@@ -74,6 +74,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     # number of brokers with partitions of the topic that transactional producers write to
     output_leaders: Annotated[int, msgspec.Meta(ge=1, le=9)] = 3
     link_faults: _Count = 0  # of the connections over which brokers send markers
+    late_markers: _Count = 0  # markers that arrive again
+    wrong_request_share: _Share = 0.0  # share of the transactions in which a producer sends some
     transaction_protocol: Literal["old", "new", "mixed"] = "mixed"  # before KIP-890, or with it
     transaction_timeout_ms: _Timeout = 10_000
     transaction_every_ms: _Interval = 300
@@ -324,6 +326,11 @@ def build_scenario(
     members = Random(f"transactional members {seed}").choice((0, 2, 3))
     if options.transactional_producers:
         options = msgspec.structs.replace(options, transactional_members=members)
+    options = msgspec.structs.replace(
+        options,
+        late_markers=Random(f"late markers {seed}").choice((0, 4, 12)),
+        wrong_request_share=Random(f"wrong requests {seed}").choice((0.0, 0.1, 0.3)),
+    )
     options = _draw_consumer_options(Random(f"consumers {seed}"), options, kinds)
     options = _draw_migration_options(Random(f"migrations {seed}"), options, kinds)
     if changes:
@@ -348,6 +355,8 @@ def build_scenario(
     if options.transactional_producers:
         rng = Random(f"transactions plan {seed}")
         plan += _plan(rng, options.transaction_kinds, options.transaction_steps, options.safety_ms)
+        rng = Random(f"late markers plan {seed}")
+        plan += _plan(rng, kinds.markers, options.late_markers, options.safety_ms)
     if options.transactional_producers and options.brokers > 1:
         rng = Random(f"links plan {seed}")
         plan += _plan(rng, kinds.links, options.link_faults, options.safety_ms)

@@ -74,5 +74,6 @@ def decode_batches(
             is_transactional=header.is_transactional,
             marker=marker,
             coordinator_epoch=coordinator_epoch,
+            base_sequence=header.base_sequence,
             values=values,
         )

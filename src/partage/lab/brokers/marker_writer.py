@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from partage.lab.brokers.cluster_directory import ClusterDirectory
 from partage.lab.brokers.peer_requests import PeerRequests
 from partage.lab.brokers.server_connection import ServedRequest
 from partage.lab.brokers.shell import BrokerShell
+from partage.lab.history import SimMarker
 from partage.log.producer_state import ProducerStateManager
 from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
@@ -32,7 +33,7 @@ from partage.wire.apis.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-_VERSION: Final = 2
+MARKERS_VERSION: Final = 2
 _UNAVAILABLE: Final = frozenset(
     {
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -42,16 +43,6 @@ _UNAVAILABLE: Final = frozenset(
 )
 MarkerDone = Callable[[ErrorCode], None]
 _RETRY_AFTER_MS: Final = 100
-
-
-class SimMarker(NamedTuple):
-    """A marker for one partition; ``coordinator_epoch`` is None on a single broker."""
-
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int | None
-    is_commit: bool
-    version: int  # of the transaction
 
 
 class SimMarkerOrder(Protocol):
@@ -115,6 +106,8 @@ class SimMarkerWriter:
         def done(error: ErrorCode) -> None:
             if not order.is_current:
                 return
+            if not error:
+                broker.world.written_markers.append((partition, marker))
             if not is_settled(error):
                 broker.call_later(_RETRY_AFTER_MS, lambda: self._write(order, partition))
             elif not broker.hit_crash_point([order.markers], is_stored=True):
@@ -140,19 +133,7 @@ class SimMarkerWriter:
     def _send(
         self, leader: int, marker: SimMarker, where: TopicPartition, done: MarkerDone
     ) -> None:
-        topic = WritableTxnMarkerTopic(name=where.topic, partition_indexes=[where.partition])
-        request = WriteTxnMarkersRequest(
-            markers=[
-                WritableTxnMarker(
-                    producer_id=marker.producer_id,
-                    producer_epoch=marker.producer_epoch,
-                    transaction_result=marker.is_commit,
-                    topics=[topic],
-                    coordinator_epoch=marker.coordinator_epoch or 0,
-                    transaction_version=marker.version,
-                )
-            ]
-        )
+        request = marker_request(marker, where)
 
         def on_response(response: WriteTxnMarkersResponse | None) -> None:
             if response is None:
@@ -160,7 +141,24 @@ class SimMarkerWriter:
             else:
                 done(ErrorCode(response.markers[0].topics[0].partitions[0].error_code))
 
-        self._peers.send(leader, WRITE_TXN_MARKERS, _VERSION, request, on_response)
+        self._peers.send(leader, WRITE_TXN_MARKERS, MARKERS_VERSION, request, on_response)
+
+
+def marker_request(marker: SimMarker, where: TopicPartition) -> WriteTxnMarkersRequest:
+    """Return the request of one broker to another to write a marker."""
+    topic = WritableTxnMarkerTopic(name=where.topic, partition_indexes=[where.partition])
+    return WriteTxnMarkersRequest(
+        markers=[
+            WritableTxnMarker(
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+                transaction_result=marker.is_commit,
+                topics=[topic],
+                coordinator_epoch=marker.coordinator_epoch or 0,
+                transaction_version=marker.version,
+            )
+        ]
+    )
 
 
 class SimLocalMarkers:

@@ -347,6 +347,7 @@ class SimShardHost:
                         **self._entry_fields,
                         shard_epoch=shard_epoch,
                         producer_id=record.producer_id,
+                        producer_epoch=record.producer_epoch,
                         coordinator_epoch=record.coordinator_epoch,
                     )
                 )

@@ -36,6 +36,7 @@ from partage.lab.checkers import (
     late_offsets,
     partition_owners,
     producer_fence,
+    producer_order,
     reads,
     records,
     responses,
@@ -79,6 +80,7 @@ CHECKERS: Final = (
 TRANSACTION_CHECKERS: Final = (
     isolation.IsolationChecker,
     producer_fence.ProducerFenceChecker,
+    producer_order.ProducerOrderChecker,
     coordinator_fence.CoordinatorFenceChecker,
     completions.CompletionsChecker,
     admissions.AdmissionsChecker,

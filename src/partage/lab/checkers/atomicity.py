@@ -2,7 +2,8 @@
 
 - ``decision``: A marker follows a durable decision of the coordinator, and a commit marker an
   EndTxn that commits. A commit marker ends no record that was written after the decision. In one
-  epoch of a producer that speaks KIP-890, all markers are equal.
+  epoch of a producer that speaks KIP-890, all markers are equal. An EndTxn succeeds only if the
+  last durable decision is the one that it asked for.
 - ``lost-write``: If a commit was acknowledged, all acknowledged records of the transaction are
   committed.
 - ``G1a``: If a transaction was aborted, or its commit was never sent, none of its records is
@@ -41,7 +42,7 @@ from partage.lab.names import INPUT_TOPIC, LOOP_GROUP, OUTPUT_PARTITIONS, TRANSA
 from partage.lab.offset_log import LogChange
 from partage.model.settings import GroupSettings
 from partage.model.topic_partition import TopicPartition
-from partage.wire.apis.end_txn import EndTxnRequest
+from partage.wire.apis.end_txn import EndTxnRequest, EndTxnResponse
 from partage.wire.apis.offset_fetch import OffsetFetchResponse
 
 _NEW_EPOCH_VERSION = 5
@@ -60,6 +61,7 @@ class AtomicityChecker:
         self._new_epochs: set[tuple[int, int]] = set()
         self._markers: dict[tuple[int, int], bool] = {}
         self._durable: set[tuple[int, int, bool]] = set()  # decisions
+        self._last_decisions: dict[tuple[int, int], bool] = {}
         # the number of the last entry: of a commit decision, and of records in open transactions
         self._entries = 0
         self._last_commits: dict[tuple[int, int], int] = {}
@@ -86,6 +88,7 @@ class AtomicityChecker:
 
     def _on_decision(self, entry: DecisionDurable) -> None:
         self._durable.add((entry.producer_id, entry.epoch, entry.is_commit))
+        self._last_decisions[entry.producer_id, entry.epoch] = entry.is_commit
         self._entries += 1
         if entry.is_commit:
             self._last_commits[entry.producer_id, entry.epoch] = self._entries
@@ -123,10 +126,21 @@ class AtomicityChecker:
 
     def _on_response(self, entry: ResponseSent) -> None:
         message = entry.message
+        if isinstance(message, EndTxnResponse) and not message.error_code:
+            self._judge_end(entry.request)
         if isinstance(message, OffsetFetchResponse):
             for group in message.groups:
                 if group.group_id in _GROUPS and not group.error_code:
                     self._note_offsets(group)
+
+    def _judge_end(self, request: RequestReceived) -> None:
+        asked: Any = request.message
+        is_new = request.version >= _NEW_EPOCH_VERSION
+        decided = self._last_decisions.get((asked.producer_id, asked.producer_epoch + is_new))
+        if decided not in (None, asked.committed):
+            raise RuleViolationError(
+                "decision", f"{asked} succeeded, but the other decision was stored before"
+            )
 
     def _note_offsets(self, group: Any) -> None:
         for topic in group.topics:

@@ -8,6 +8,7 @@
   repeats the request that got the newest ones (KIP-360). After the transactional id has expired,
   any are accepted, for a new producer id.
 - No client gets the last epoch of a producer id, with which only the coordinator can fence it.
+- A request is accepted only with a producer id of its transactional id.
 - A producer is fenced only if another InitProducerId or EndTxn v5 was received since it got its
   epoch, or if its transaction may have timed out. A repetition of its InitProducerId is no other
   one, also if the coordinator has moved or died meanwhile.
@@ -127,6 +128,7 @@ class ProducerFenceChecker:
                         (asked.producer_id, asked.producer_epoch),
                     )
         if isinstance(entry.request.message, _TRANSACTIONAL):
+            self._judge_identity(entry)
             self._judge_error(entry)
         elif isinstance(entry.request.message, InitProducerIdRequest):
             self._judge_refused_recovery(entry)
@@ -184,6 +186,17 @@ class ProducerFenceChecker:
                 "producer-fence", f"{name} was fenced with its current epoch {identity}"
             )
 
+    def _judge_identity(self, entry: ResponseSent) -> None:
+        message: Any = entry.request.message
+        name = _transactional_id(message)
+        if name not in self._ids or not _is_accepted(entry.message):
+            return
+        producer_id, _ = producer_of(message)
+        if producer_id not in self._ids[name]:
+            raise RuleViolationError(
+                "producer-fence", f"{name} never got the id in {message}, which was accepted"
+            )
+
     def _is_ended_by_another(self, request: RequestReceived, identity: _Identity) -> bool:
         """Return True if an EndTxn v5 ended the epoch, other than a request that repeats it."""
         is_end = isinstance(request.message, EndTxnRequest)
@@ -221,8 +234,18 @@ def _transactional_id(message: Any) -> str | None:
     return name or getattr(message, "transactional_id", None)
 
 
+def _is_accepted(message: Any) -> bool:
+    """Return True if the request succeeded, for some of its partitions at least."""
+    codes = _partition_codes(message)
+    return 0 in codes if codes else not message.error_code
+
+
 def _error_codes(message: Any) -> set[int]:
-    codes = {getattr(message, "error_code", 0)}
+    return _partition_codes(message) | {getattr(message, "error_code", 0)}
+
+
+def _partition_codes(message: Any) -> set[int]:
+    codes = set[int]()
     for topic in getattr(message, "responses", ()):
         codes |= {p.error_code for p in topic.partition_responses}
     for topic in getattr(message, "topics", ()):

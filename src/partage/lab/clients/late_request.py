@@ -1,19 +1,26 @@
-"""Requests of transactional producers that arrive a second time, much later."""
+"""Requests of transactional producers, and markers, that arrive a second time, much later."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
+from partage.lab.brokers.marker_writer import MARKERS_VERSION, marker_request
 from partage.lab.clients.client_connection import ClientConnection
 from partage.lab.context import WorldContext
 from partage.lab.history import RequestReceived
+from partage.model.topic_partition import TopicPartition
+from partage.transactions.events import VERSION_2
+from partage.wire.api import AnyApi
 from partage.wire.apis import APIS
 from partage.wire.apis.end_txn import END_TXN
 from partage.wire.apis.produce import PRODUCE
 from partage.wire.apis.txn_offset_commit import TXN_OFFSET_COMMIT
+from partage.wire.apis.write_txn_markers import WRITE_TXN_MARKERS
 from partage.wire.frames import encode_request_frame
 from partage.wire.records.batch import parse_header
+from partage.wire.types import Message
 
 #: The first versions of KIP-890: each transaction has its own epoch.
 _NEW_VERSIONS: Final = {
@@ -37,17 +44,53 @@ def send_late_request(world: WorldContext, rng: Random) -> bool:
     if not requests:
         return False
     late = rng.choice(requests)
-    api = APIS[late.api_key]
-    connection = ClientConnection(world.network, _CLIENT_ID, late.broker, 0, lambda: None)
+    _send(world, late.broker, APIS[late.api_key], late.version, late.message)
+    return True
+
+
+def send_late_marker(
+    world: WorldContext, rng: Random, leader_of: Callable[[TopicPartition], int | None]
+) -> bool:
+    """Send a recent marker again, as a coordinator does that missed the response.
+
+    Before KIP-890, a marker with the current epoch may end the next transaction. There only those
+    with an older epoch are sent.
+
+    Args:
+        world: The world.
+        rng: Chooses the marker.
+        leader_of: Returns the broker of a partition; None if no broker has it.
+
+    Returns:
+        False if there is no such marker, or no broker for it.
+    """
+    recent = world.written_markers[-_REMEMBERED:]
+    markers = [
+        (place, marker)
+        for place, marker in recent
+        if marker.version >= VERSION_2
+        or marker.producer_epoch < world.newest_epochs.get(marker.producer_id, -1)
+    ]
+    if not markers:
+        return False
+    place, marker = rng.choice(markers)
+    broker_id = leader_of(place)
+    if broker_id is None:
+        return False
+    _send(world, broker_id, WRITE_TXN_MARKERS, MARKERS_VERSION, marker_request(marker, place))
+    return True
+
+
+def _send(world: WorldContext, broker_id: int, api: AnyApi, version: int, message: Message) -> None:
+    connection = ClientConnection(world.network, _CLIENT_ID, broker_id, 0, lambda: None)
 
     def opened(is_open: bool) -> None:
         if is_open:
-            body = api.encode_request(late.version, late.message)
-            frame = encode_request_frame(api, late.version, 1, _CLIENT_ID, body)
+            body = api.encode_request(version, message)
+            frame = encode_request_frame(api, version, 1, _CLIENT_ID, body)
             connection.send_bytes(b"".join(frame))
 
     connection.open(opened)
-    return True
 
 
 def _is_harmless(world: WorldContext, request: RequestReceived) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from partage.lab import history
 from partage.lab.clients.client_process import ClientProcess
+from partage.lab.clients.transaction_requests import TransactionRequests, WrongRequests
 from partage.lab.context import WorldContext
 from partage.lab.environment.coroutines import SimFuture
 from partage.lab.names import (
@@ -31,10 +32,8 @@ from partage.wire.api import AnyApi
 from partage.wire.apis.add_offsets_to_txn import ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest
 from partage.wire.apis.add_partitions_to_txn import (
     ADD_PARTITIONS_TO_TXN,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
 )
-from partage.wire.apis.end_txn import END_TXN, EndTxnRequest
+from partage.wire.apis.end_txn import END_TXN
 from partage.wire.apis.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from partage.wire.apis.find_coordinator import (
     FIND_COORDINATOR,
@@ -52,7 +51,7 @@ from partage.wire.apis.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchTopic,
 )
-from partage.wire.apis.produce import PRODUCE, ProducePartition, ProduceRequest, ProduceTopic
+from partage.wire.apis.produce import PRODUCE
 from partage.wire.apis.sync_group import SYNC_GROUP
 from partage.wire.apis.txn_offset_commit import (
     TXN_OFFSET_COMMIT,
@@ -139,6 +138,9 @@ class TransactionalProducer(ClientProcess):
         self._sequences: dict[int, int] = {}
         self._is_uncertain = False  # a request of this epoch may arrive late
         self._count = 0
+        self._requests = TransactionRequests(self.transactional_id)
+        self._wrong_requests = WrongRequests(world, name, self._requests)
+        self._written: set[tuple[int, int]] = set()  # producer ids with partitions that know them
         self.spawn(self._run())
 
     def _draw_versions(self) -> Mapping[int, int]:
@@ -279,6 +281,8 @@ class TransactionalProducer(ClientProcess):
             if len(targets) > 1 and self.rng.random() < _FORGOTTEN_SHARE:
                 added = targets[1:]  # a bug of the client: the broker must reject the records
             await self._add_partitions(added)
+            targets = added
+        await self._send_after_lost_batch(targets)
         for round_ in batches:
             await self._produce(round_)
         consumed = None
@@ -290,7 +294,9 @@ class TransactionalProducer(ClientProcess):
             await self.sleep(self.rng.choice((100, 1_000, 4_000)))
         if self.rng.random() < _RECOVERY_SHARE:
             raise AbortableError  # as after a delivery that failed
+        await self._send_with_foreign_id(targets)
         self._append_ending(tag, tuple(values), consumed, is_commit=is_commit)
+        ended = self._producer_id, self._epoch
         await self._end(is_commit=is_commit)
         self.world.append_history(
             history.TransactionEnded(
@@ -302,6 +308,43 @@ class TransactionalProducer(ClientProcess):
                 self._positions[consumed[0]] = consumed[2]
             else:
                 self._positions.pop(consumed[0], None)
+        await self._end_otherwise(*ended, is_commit=not is_commit)
+
+    # Wrong requests
+
+    async def _send_after_lost_batch(self, targets: list[int]) -> None:
+        producer_id = self._producer_id
+        known = [index for index in targets if (producer_id, index) in self._written]
+        if known and self._wrong_requests.is_due:
+            sequences = {index: self._sequences.get(index, 0) for index in known}
+            index, message = self._wrong_requests.after_lost_batch(
+                producer_id, self._epoch, sequences
+            )
+            await self._send_wrong_request(PRODUCE, message, self._leader_of(index))
+
+    async def _send_with_foreign_id(self, targets: list[int]) -> None:
+        if self._wrong_requests.is_due:
+            api, message = self._wrong_requests.with_foreign_id(
+                self.number, self._epoch, targets, is_new_protocol=self.is_new_protocol
+            )
+            await self._send_wrong_request(api, message)
+
+    async def _end_otherwise(self, producer_id: int, epoch: int, *, is_commit: bool) -> None:
+        """End a transaction again, with the other decision, once all markers are written."""
+        if not self._wrong_requests.is_due:
+            return
+        message = self._requests.end(producer_id, epoch, is_commit=is_commit)
+        response = await self._send_wrong_request(END_TXN, message)
+        while response is not None and response.error_code == ErrorCode.CONCURRENT_TRANSACTIONS:
+            await self.sleep(_RETRY_AFTER_MS)
+            response = await self._send_wrong_request(END_TXN, message)
+
+    async def _send_wrong_request(self, api: AnyApi, message: Message, leader: int = 1) -> Any:
+        """Send a request once. After a lost response, the producer takes a new epoch."""
+        broker_id = None if leader == self.broker_id else leader
+        response = await self.request(api, message, 0, broker_id)
+        self._is_uncertain = self._is_uncertain or response is None
+        return response
 
     def _append_ending(
         self,
@@ -352,16 +395,9 @@ class TransactionalProducer(ClientProcess):
         return [*rounds, {index: last}] if last else rounds
 
     async def _add_partitions(self, targets: list[int]) -> None:
-        topic = AddPartitionsToTxnTopic(name=OUTPUT_TOPIC, partitions=targets)
-        message = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.transactional_id,
-            v3_and_below_producer_id=self._producer_id,
-            v3_and_below_producer_epoch=self._epoch,
-            v3_and_below_topics=[topic],
-        )
         await self._request_until_done(
             ADD_PARTITIONS_TO_TXN,
-            message,
+            self._requests.add_partitions(self._producer_id, self._epoch, targets),
             lambda response: [
                 p.partition_error_code
                 for topic in response.results_by_topic_v3_and_below
@@ -428,29 +464,16 @@ class TransactionalProducer(ClientProcess):
         )
 
     async def _produce_request(self, batches: dict[int, bytes], lane: int) -> None:
-        message = ProduceRequest(
-            transactional_id=self.transactional_id,
-            acks=-1,
-            timeout_ms=5_000,
-            topic_data=[
-                ProduceTopic(
-                    name=OUTPUT_TOPIC,
-                    partition_data=[
-                        ProducePartition(index=index, records=[batch])
-                        for index, batch in batches.items()
-                    ],
-                )
-            ],
-        )
         await self._request_until_done(
             PRODUCE,
-            message,
+            self._requests.produce(batches),
             lambda response: [
                 p.error_code for topic in response.responses for p in topic.partition_responses
             ],
             lane,
             self._leader_of(next(iter(batches))),
         )
+        self._written.update((self._producer_id, index) for index in batches)
 
     async def _commit_offsets(
         self, consumed: tuple[TopicPartition, int, int] | None, tag: bytes
@@ -498,12 +521,7 @@ class TransactionalProducer(ClientProcess):
         return {}
 
     async def _end(self, *, is_commit: bool) -> None:
-        message = EndTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=self._producer_id,
-            producer_epoch=self._epoch,
-            committed=is_commit,
-        )
+        message = self._requests.end(self._producer_id, self._epoch, is_commit=is_commit)
         response = await self._request_until_done(
             END_TXN, message, lambda response: [response.error_code]
         )

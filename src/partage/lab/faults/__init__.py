@@ -3,8 +3,8 @@
 ``members``, ``network`` and ``brokers`` have the faults for any world, ``cluster`` those for
 several brokers that share a ZooKeeper, ``transactions`` those for transactional producers,
 ``consumers`` those for members with the consumer protocol, ``migrations`` those for groups with
-members of both protocols. The last ones of ``transactions`` are faults of connections between
-brokers. Function names and their order are part of the meaning of seeds: names
+members of both protocols. The last ones of ``transactions`` are faults of markers and of
+connections between brokers. Function names and their order are part of the meaning of seeds: names
 are shown to users, and plans draw faults by position.
 """
 
@@ -138,8 +138,18 @@ _MIGRATIONS: Final[dict[str, Fault]] = {fault.__name__: fault for fault in migra
 
 _LINKS: Final[dict[str, Fault]] = {fault.__name__: fault for fault in transactions.LINK_FAULTS}
 
+_MARKERS: Final[dict[str, Fault]] = {fault.__name__: fault for fault in transactions.MARKER_FAULTS}
+
 FAULTS: Final = (
-    _COMMON | _CLUSTER | _TOPICS | _MACHINE | _TRANSACTIONS | _CONSUMERS | _MIGRATIONS | _LINKS
+    _COMMON
+    | _CLUSTER
+    | _TOPICS
+    | _MACHINE
+    | _TRANSACTIONS
+    | _CONSUMERS
+    | _MIGRATIONS
+    | _LINKS
+    | _MARKERS
 )
 #: These faults take effect later, at the next matching read or write, or never.
 DEFERRED: Final = {
@@ -159,4 +169,5 @@ KINDS: Final = FaultKinds(
     consumers=tuple(_CONSUMERS),
     migrations=tuple(_MIGRATIONS),
     links=tuple(_LINKS),
+    markers=tuple(_MARKERS),
 )

@@ -10,7 +10,7 @@ from partage.coordinator.records import TransactionalOffsetRecord
 from partage.lab.brokers.peer_requests import peer_name
 from partage.lab.brokers.shell import MARKER_PAUSE
 from partage.lab.brokers.transaction_host import AwaitedAbort
-from partage.lab.clients.late_request import send_late_request
+from partage.lab.clients.late_request import send_late_marker, send_late_request
 from partage.lab.clients.plain_writer import PlainWriter
 from partage.lab.clients.rogue_client import RogueClient
 from partage.lab.clients.transactional_producer import TransactionalProducer
@@ -80,6 +80,18 @@ def transactional_producer_is_cut_off(world: World, rng: Random) -> bool:
 def transactional_request_arrives_late(world: World, rng: Random) -> bool:
     """Deliver a request of a transactional producer again, maybe in its next transaction."""
     return send_late_request(world, rng)
+
+
+def marker_arrives_late(world: World, rng: Random) -> bool:
+    """Deliver a written marker again, maybe in the producer's next transaction."""
+
+    def leader_of(place: TopicPartition) -> int | None:
+        if place.topic != OFFSETS_TOPIC:
+            return world.leader_of(place)
+        owner = world.shard_owner(place.partition)
+        return None if owner is None else owner.broker_id
+
+    return send_late_marker(world, rng, leader_of)
 
 
 def markers_are_held(world: World, rng: Random) -> bool:
@@ -268,6 +280,8 @@ FAULTS: Final[tuple[Callable[[World, Random], bool], ...]] = (
     group_log_is_merged,
     transaction_coordinator_pauses_before_a_marker,
 )
+#: Faults of the markers of any world with transactional producers.
+MARKER_FAULTS: Final[tuple[Callable[[World, Random], bool], ...]] = (marker_arrives_late,)
 #: Faults of the connections between brokers.
 LINK_FAULTS: Final[tuple[Callable[[World, Random], bool], ...]] = (
     requests_between_brokers_are_cut_off,

@@ -503,6 +503,18 @@ def other_decision_is_acknowledged(built: TransactionHistory) -> None:
     built.end(commit=True)
 
 
+def open_transaction_outlives_its_timeout(built: TransactionHistory) -> None:
+    """The coordinator has loaded the transaction again, which must not extend its timeout."""
+    built.append(history.TransactionShardLoaded)
+    built.init(epoch=0)
+    built.produce(ErrorCode.NONE)
+    built.at_ms += 50_000
+    built.append(history.TransactionShardDropped)
+    built.append(history.TransactionShardLoaded)
+    built.at_ms += 14_000
+    built.append(history.DecisionAppended, transactional_id="tx0", producer_id=1, epoch=1)
+
+
 def offset_is_written_after_its_marker(built: TransactionHistory) -> None:
     built.announce_end(FIRST, consumes=True)
     built.append_pending()
@@ -660,6 +672,7 @@ BROKEN: dict[Callable[[TransactionHistory], None], str] = {
     former_coordinator_writes_offsets_marker: "coordinator-fence",
     foreign_producer_id_is_accepted: "producer-fence",
     other_decision_is_acknowledged: "decision",
+    open_transaction_outlives_its_timeout: "transaction-timeout",
     old_marker_is_written: "epoch-order",
     old_offsets_marker_is_written: "epoch-order",
     batch_of_old_epoch_follows_a_marker: "epoch-order",
@@ -793,3 +806,19 @@ def test_sequences_continue_after_markers_and_lost_batches() -> None:
     built.write(4, FIRST, base_sequence=3)
     built.mark(5, commit=False, epoch=1)
     built.write(6, FIRST, base_sequence=0, epoch=1)
+
+
+def test_transaction_may_outlive_its_timeout_while_no_coordinator_runs() -> None:
+    built = TransactionHistory()
+    built.append(history.TransactionShardLoaded)
+    built.init(epoch=0)
+    built.produce(ErrorCode.NONE)
+    built.append(history.TransactionShardDropped)
+    built.at_ms += 70_000
+    built.append(history.TransactionShardLoaded)
+    built.at_ms += 500
+    built.append(history.StallEnded, broker=1, began_ms=built.at_ms - 10)
+    built.at_ms += 2_000
+    built.append(history.DecisionAppended, transactional_id="tx0", producer_id=1, epoch=1)
+    built.at_ms += 10_000
+    built.mark(0, commit=False, epoch=1)

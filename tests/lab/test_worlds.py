@@ -297,6 +297,24 @@ def test_generations_are_compared_only_while_all_groups_are_loaded() -> None:
     assert_no_violation(verdict)
 
 
+def test_generations_are_compared_after_producers_left_their_group() -> None:
+    """A member of the group had ended its transactions, but its last JoinGroup still waited."""
+    changes = {
+        "brokers": 1,
+        "members": 1,
+        "transactional_producers": 2,
+        "transaction_every_ms": 1,
+        "transaction_timeout_ms": 2_000,
+        "late_markers": 4,
+        "wrong_request_share": 0.3,
+        "kinds": "broker_is_killed,power_fails,power_fails_in_a_write,broker_pauses,"
+        "disk_slows_down,writes_fail,syncs_fail,connection_resets,response_is_lost,"
+        "network_slows_down,log_is_compacted",
+    }
+    _, verdict = run_scenario(draw_scenario(7113, changes=changes))
+    assert_no_violation(verdict)
+
+
 @pytest.mark.parametrize("brokers", [1, 2])
 def test_consumer_group_worlds_break_no_rule(brokers: int) -> None:
     faults: Counter[str] = Counter()

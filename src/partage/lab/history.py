@@ -351,6 +351,26 @@ class TransactionEnded(HistoryEntry, frozen=True, gc=False, kw_only=True):
     is_commit: bool
 
 
+class TransactionShardLoaded(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """A broker loaded a shard of the transaction coordinator. On a single broker there is one."""
+
+    broker: int = 1
+
+
+class TransactionShardDropped(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """A broker dropped a shard of the transaction coordinator, as after a failed write."""
+
+    broker: int = 1
+
+
+class DecisionAppended(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """The coordinator hands the decision about a transaction to its log."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
 class DecisionDurable(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """The decision about a transaction is durable; ``epoch`` is that of its markers."""
 

@@ -266,6 +266,8 @@ def _transaction_problem(world: World) -> str | None:
     for producer in world.transactional_producers:
         if producer.is_alive and not producer.is_idle:
             return f"{producer.name} is still in a transaction"
+        if producer.is_alive and producer.is_in_group:
+            return f"{producer.name} has not left its group"
     for shard in loaded.values():
         for transaction in shard.transactions.values():
             if transaction.record.state not in ENDED:

@@ -105,6 +105,9 @@ class SimTransactionHost:
     def _activate(self, shard: TransactionShard) -> None:
         self._known = {name: one.record for name, one in shard.transactions.items()}
         self.driver.activate(shard, self._world.now_ms)
+        self._world.append_history(
+            history.TransactionShardLoaded(at_ms=self._world.now_ms, broker=self._broker.broker_id)
+        )
         self.flush()
 
     def reload(self) -> None:
@@ -123,6 +126,12 @@ class SimTransactionHost:
 
     def _reset(self) -> None:
         """Invalidate pending loads, writes, orders and timers."""
+        if self.driver.shard is not None:
+            self._world.append_history(
+                history.TransactionShardDropped(
+                    at_ms=self._world.now_ms, broker=self._broker.broker_id
+                )
+            )
         self._incarnation += 1
         self._is_append_scheduled = False
         self._alarm.cancel()
@@ -203,6 +212,7 @@ class SimTransactionHost:
         steps = [*records, *self._awaited_aborts(records)]
         if self._broker.hit_crash_point(steps, is_stored=False):
             return
+        self._record_attempts(records)
         completions = self._record_completions(records)
         incarnation = self._incarnation
 
@@ -234,6 +244,18 @@ class SimTransactionHost:
             if isinstance(record, TransactionRecord)
             and (record.producer_id, record.epoch) in self._awaited
         ]
+
+    def _record_attempts(self, records: list[TransactionLogRecord]) -> None:
+        for record in records:
+            if isinstance(record, TransactionRecord) and record.state in PREPARED:
+                self._world.append_history(
+                    history.DecisionAppended(
+                        at_ms=self._world.now_ms,
+                        transactional_id=record.transactional_id,
+                        producer_id=record.producer_id,
+                        epoch=record.epoch,
+                    )
+                )
 
     def _record_decisions(self, records: list[TransactionLogRecord]) -> None:
         for record in records:

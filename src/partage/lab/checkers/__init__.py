@@ -44,6 +44,7 @@ from partage.lab.checkers import (
     shard_ownership,
     stable_offsets,
     sync_responses,
+    transaction_timeouts,
 )
 from partage.lab.checkers.consumer_group_states import ConsumerGroupStates
 from partage.lab.checkers.ledger import Ledger
@@ -87,6 +88,7 @@ TRANSACTION_CHECKERS: Final = (
     atomicity.AtomicityChecker,
     stable_offsets.StableOffsetsChecker,
     late_offsets.LateOffsetsChecker,
+    transaction_timeouts.TransactionTimeoutsChecker,
 )
 
 #: The rules about the group with the consumer protocol, for worlds that have one.

@@ -189,7 +189,7 @@ class ProducerFenceChecker:
     def _judge_identity(self, entry: ResponseSent) -> None:
         message: Any = entry.request.message
         name = _transactional_id(message)
-        if name not in self._ids or not _is_accepted(entry.message):
+        if name not in self._ids or not is_accepted(entry.message):
             return
         producer_id, _ = producer_of(message)
         if producer_id not in self._ids[name]:
@@ -234,7 +234,7 @@ def _transactional_id(message: Any) -> str | None:
     return name or getattr(message, "transactional_id", None)
 
 
-def _is_accepted(message: Any) -> bool:
+def is_accepted(message: Any) -> bool:
     """Return True if the request succeeded, for some of its partitions at least."""
     codes = _partition_codes(message)
     return 0 in codes if codes else not message.error_code

@@ -102,6 +102,7 @@ class GroupLoop(TransactionalProducer):
 
     async def _stay_in_group(self) -> None:
         """Join, and send heartbeats until the next rebalance; leave when the process stops."""
+        self.is_in_group = True
         while not self._ends():
             if await self._join():
                 await self._send_heartbeats()
@@ -109,6 +110,7 @@ class GroupLoop(TransactionalProducer):
                 self.forget_coordinators()
                 await self.sleep(_BACK_OFF_MS)
         await self._leave()
+        self.is_in_group = False
 
     def _ends(self) -> bool:
         return self._is_stopped or self.is_idle

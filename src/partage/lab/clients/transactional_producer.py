@@ -127,6 +127,7 @@ class TransactionalProducer(ClientProcess):
         self._versions = self._draw_versions()
         self.is_superseded = False  # another process has its transactional id
         self.is_idle = False  # it was stopped, and has no open transaction
+        self.is_in_group = False  # it joins a group, or has not left it
         self._is_stopped = False
         # one transactional id for each input partition, as before KIP-447
         self._is_loop = number < world.options.partitions_t and self.rng.random() < 0.6

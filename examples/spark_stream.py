@@ -71,7 +71,9 @@ def position(consumer: Consumer, topic: str) -> str:
 
 def main(servers: str, topic: str, group: str, checkpoint: str) -> None:
     """Run the query until Ctrl-C, and print the group's position when it changes."""
-    spark = SparkSession.builder.master("local[2]").appName("spark_stream").getOrCreate()
+    builder = SparkSession.builder.master("local[2]").appName("spark_stream")
+    # With the default stack of 1 MiB, a stop within a batch can log a StackOverflowError.
+    spark = builder.config("spark.driver.extraJavaOptions", "-Xss16m").getOrCreate()
     interrupted = threading.Event()
     # Not KeyboardInterrupt, because it would break the connection to Spark's JVM.
     signal.signal(signal.SIGINT, lambda *_: interrupted.set())

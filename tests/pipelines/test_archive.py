@@ -108,8 +108,8 @@ class Archiving:
         self.process.communicate()
         self._log.close()
 
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
+    def stop(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
         out, _ = self.process.communicate(timeout=PATIENCE_S)
         self._log.close()
         assert self.process.returncode == 0, self.log.read_text()
@@ -159,6 +159,24 @@ def test_killed_driver_loses_and_duplicates_no_record(kafka, tmp_path):
 
 
 @pytest.mark.slow
+def test_ctrl_c_within_first_batch_ends_archive_with_report_and_no_stack(kafka, tmp_path):
+    topic = kafka.topic(4)
+    kafka.produce(topic, [{"value": b"x", "partition": n % 4} for n in range(4000)])
+    root, log = tmp_path / "archive", tmp_path / "log"
+    running = Archiving(kafka.servers, topic, root, log, "--every", "0.1")
+    try:
+        until(lambda: any(root.glob("_staging/*/*/_temporary")), running)  # its job runs
+        report = running.stop(signal.SIGINT)
+    finally:
+        if running.process.poll() is None:
+            running.kill()
+    assert report["rows"] == archived(root)
+    story = log.read_text()
+    for sign in ("Traceback", "StackOverflowError", "\tat "):
+        assert sign not in story, story
+
+
+@pytest.mark.slow
 def test_killed_jvm_is_reported(kafka, tmp_path):
     topic = kafka.topic()
     kafka.produce(topic, [{"value": b"x"}])
@@ -177,10 +195,12 @@ def test_killed_jvm_is_reported(kafka, tmp_path):
 
 
 def until_archived(root, count, *running):
-    def archived():
-        return sum(taken["rows"] for entry in entries(root) for taken in entry["taken"])
+    until(lambda: archived(root) == count, *running)
 
-    until(lambda: archived() == count, *running)
+
+def archived(root):
+    """Return the number of archived rows."""
+    return sum(taken["rows"] for entry in entries(root) for taken in entry["taken"])
 
 
 def entries(root):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import signal
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -13,8 +16,12 @@ from partage.spark.failures import failure_reason
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+#: Size of the stacks of the driver's threads. When a query stops within a batch, Spark 4.3 matches
+#: the message with a regular expression that overflows the default stack of 1 MiB.
+_STACKS: Final = "-Xss16m"
 #: Defaults: times in UTC, no web page, few log lines. A caller's settings override them.
 _SETTINGS: Final = {
+    "spark.driver.extraJavaOptions": _STACKS,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
@@ -26,7 +33,7 @@ _LOCAL: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "4",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": f"{_STACKS} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 
@@ -37,6 +44,8 @@ class SparkUnavailableError(RuntimeError):
 @contextmanager
 def spark_session(name: str, master: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
     """Yield a session and stop it afterwards. An active session is used instead, and not stopped.
+
+    The caller's handler of SIGINT stays in force.
 
     Args:
         name: application name.
@@ -58,22 +67,40 @@ def spark_session(name: str, master: str, settings: Mapping[str, str]) -> Iterat
         prepare_java()
     except JavaNotFoundError as error:
         raise SparkUnavailableError(str(error)) from None
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
     if running is not None:
         yield running
         return
-    builder = SparkSession.builder.master(master).appName(name)
+    conf = SparkConf().setMaster(master).setAppName(name)
     local = _LOCAL if master.startswith("local") else {}
-    for key, value in {**_SETTINGS, **local, **settings}.items():
-        builder = builder.config(key, value)
+    conf.setAll(list({**_SETTINGS, **local, **settings}.items()))
+    with _quiet_interrupts():
+        try:
+            with _kept_interrupt_handler():
+                SparkContext.getOrCreate(conf)
+            session = SparkSession.builder.config(conf=conf).getOrCreate()
+        except spark_errors() as error:
+            raise SparkUnavailableError(f"Spark did not start on {master}: {error}") from error
+        with _stopped_afterwards(session):
+            yield session
+
+
+def switch_off_log(session: SparkSession) -> None:
+    """Switch off Spark's log before jobs are cancelled, because each of them would log errors."""
+    with suppress(*_session_errors()):
+        session.sparkContext.setLogLevel("OFF")
+
+
+@contextmanager
+def _stopped_afterwards(session: SparkSession) -> Iterator[None]:
     try:
-        session = builder.getOrCreate()
-    except spark_errors() as error:
-        raise SparkUnavailableError(f"Spark did not start on {master}: {error}") from error
-    try:
-        yield session
+        yield
+    except KeyboardInterrupt:
+        switch_off_log(session)
+        raise
     except _session_errors() as error:
         if _is_jvm_alive(session):
             raise
@@ -82,6 +109,42 @@ def spark_session(name: str, master: str, settings: Mapping[str, str]) -> Iterat
         # A JVM that has ended cannot be stopped.
         with suppress(*_session_errors()):
             session.stop()
+
+
+@contextmanager
+def _quiet_interrupts() -> Iterator[None]:
+    """Suppress Py4J's log records, with stacks, about calls that Ctrl-C interrupts."""
+
+    def is_shown(record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        while error is not None and not isinstance(error, KeyboardInterrupt):
+            error = error.__context__
+        return error is None
+
+    loggers = [logging.getLogger(name) for name in (None, "py4j.clientserver")]
+    for logger in loggers:
+        logger.addFilter(is_shown)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(is_shown)
+
+
+@contextmanager
+def _kept_interrupt_handler() -> Iterator[None]:
+    """Restore the handler of SIGINT, which a new `SparkContext` replaces in the main thread.
+
+    PySpark's handler calls the JVM, which fails while another call waits for its response.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _session_errors() -> tuple[type[Exception], ...]:

@@ -15,7 +15,7 @@ from partage.console.common.table import print_table
 from partage.pipelines.archive.directory import ArchiveDirectoryError
 from partage.pipelines.archive.manifest import ArchiveReport, ManifestError
 from partage.pipelines.queries import QueryFailedError
-from partage.pipelines.session import SparkUnavailableError, spark_session
+from partage.pipelines.session import SparkUnavailableError, spark_session, switch_off_log
 from partage.pipelines.sources import SourceError
 
 if TYPE_CHECKING:
@@ -65,7 +65,13 @@ def run_with_progress(
         spark_session(name, master, settings) as spark,
         ProgressBar(done) as shown,
     ):
-        return run(spark, lambda: bool(stop), lambda rows, _: shown.update(count(rows, "row")))
+
+        def is_over() -> bool:
+            if stop:
+                switch_off_log(spark)
+            return bool(stop)
+
+        return run(spark, is_over, lambda rows, _: shown.update(count(rows, "row")))
 
 
 def print_report(report: ArchiveReport, json: bool) -> None:

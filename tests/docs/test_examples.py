@@ -235,6 +235,23 @@ def commands_of(text: str) -> Iterator[list[str]]:
             yield command[1:]
 
 
+#: Quoted text and arithmetic.
+QUOTED = re.compile(r"""'[^']*'|"[^"]*"|\$\(\(.*?\)\)""")
+
+
+def test_commands_can_be_pasted_into_zsh() -> None:
+    """An interactive zsh knows no comments, and an unquoted pattern without a file is an error."""
+    wrong = [
+        (str(example), line)
+        for example in all_examples()
+        if example.language in ("console", "sh")
+        for line in example.code.splitlines()
+        if line.startswith("$ ") or example.language == "sh"
+        if re.search(r"(^|\s)#|[\[*?~]", QUOTED.sub("", line))
+    ]
+    assert wrong == []
+
+
 def parse(arguments: list[str]) -> None:
     """Parse the arguments of ``partage`` without running the command."""
     context, command = None, typer.main.get_command(app)

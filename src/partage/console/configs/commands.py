@@ -191,7 +191,7 @@ def alter(
     \b
     Examples:
       partage configs alter --topic flights --add-config retention.ms=86400000
-      partage configs alter --topic flights --add-config cleanup.policy=[compact,delete] --dry-run
+      partage configs alter --topic flights --add-config "cleanup.policy=[compact,delete]" --dry-run
       partage configs alter --topic flights --delete-config retention.ms
     """
     added = parse_changes(add_config or [], "--add-config")

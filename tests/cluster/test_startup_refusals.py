@@ -182,7 +182,9 @@ def test_too_many_shards_are_refused(tmp_path: Path) -> None:
 def test_unreachable_zookeeper_is_reported(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     broker = ClusterBroker(1, tmp_path / "b", f"zookeeper://127.0.0.1:{port}/p", {})
-    assert f"no ZooKeeper server answers at 127.0.0.1:{port}" in broker.start_refused()
+    story = broker.start_refused()
+    assert f"started to connect to ZooKeeper: servers=127.0.0.1:{port} timeout_s=10" in story
+    assert f"no ZooKeeper server answers at 127.0.0.1:{port}" in story
 
 
 @pytest.mark.parametrize(

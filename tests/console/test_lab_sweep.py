@@ -50,7 +50,7 @@ def test_failure_of_a_combination_has_its_commands(capsys: pytest.CaptureFixture
     [
         (("--grid", "members"), "--grid takes OPTION=VALUE,VALUE, not 'members'"),
         (("--grid", "members=2,,3"), "--grid takes OPTION=VALUE,VALUE"),
-        (("--grid", "memers=2"), "unknown option 'memers'"),
+        (("--grid", "memers=2"), "unknown option 'memers'; did you mean 'members'? Options"),
         (("--grid", "members=2", "--grid", "members=3"), "members is given twice"),
         (("--grid", "members=2", "--set", "members=3"), "in --grid and in --set"),
         (("--grid", "members=2,many"), "members=many: Expected `int`"),

@@ -36,7 +36,8 @@ class TestGrid:
         ("text", "message"),
         [
             ("memers=3", "did you mean 'members'"),
-            ("members", "is no parameter of a grid"),
+            ("members", "is no parameter of a grid; did you mean 'members'\\? Use NAME="),
+            ("foo=1", "'foo=1' is no parameter of a grid. Use NAME=VALUE"),
             ("members=ten", "not all of type int"),
             ("members=-1", "must be finite and not negative"),
             ("metadata_kb=inf", "must be finite and not negative"),

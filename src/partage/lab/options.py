@@ -6,6 +6,7 @@ to set an option while everything else stays unchanged.
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from random import Random
 from typing import Annotated, Any, Final, Literal
 
@@ -535,7 +536,9 @@ def _apply_changes(options: Options, changes: dict[str, Any], kinds: FaultKinds)
     values = {}
     for name, value in changes.items():
         if name not in types:
-            raise KeyError(f"unknown option {name!r}; options are {', '.join(types)}")
+            near = get_close_matches(name, types, 1)
+            hint = f"; did you mean {near[0]!r}? Options" if near else "; options"
+            raise KeyError(f"unknown option {name!r}{hint} are {', '.join(types)}")
         is_list = name.endswith("kinds") and isinstance(value, str)
         try:
             given = value.split(",") if is_list else value

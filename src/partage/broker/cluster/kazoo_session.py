@@ -326,6 +326,11 @@ class KazooSession:
 
 async def begin_session(address: StateAddress, settings: BrokerSettings) -> KazooSession:
     """Begin a session of a broker; see `partage.broker.cluster.cluster_session.BeginSession`."""
+    log.info(
+        "started to connect to ZooKeeper: servers=%s timeout_s=%g",
+        address.servers,
+        _CONNECT_TIMEOUT_S,
+    )
     return await KazooSession.begin(
         address.servers,
         settings.zookeeper_session_timeout_ms,

@@ -80,7 +80,7 @@ def parse_parameter(text: str) -> tuple[str, tuple[float, ...]]:
     kind = PARAMETERS.get(name)
     if not separator or kind is None:
         near = get_close_matches(name, PARAMETERS, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else "."
         raise ValueError(
             f"{text!r} is no parameter of a grid{hint} Use NAME=VALUE,VALUE with one of: "
             f"{', '.join(PARAMETERS)}"

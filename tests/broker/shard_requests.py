@@ -22,7 +22,8 @@ class CapturedCall(ApiCall[Any]):
 
     __slots__ = ("answered",)
 
-    def respond_encoded(self, body: list[Any]) -> None:
+    def respond_with_replies(self) -> None:
+        body = self.encode_response()
         self.answered.set_result(self.adapter.api.decode_response(self.version, b"".join(body)))
 
 

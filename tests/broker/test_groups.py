@@ -179,8 +179,8 @@ class Heard(ApiCall):
 
     body = None
 
-    def respond_encoded(self, body):
-        self.body = b"".join(body)
+    def respond_with_replies(self):
+        self.body = b"".join(self.encode_response())
 
 
 def test_describe_many_groups_does_not_block_loop():

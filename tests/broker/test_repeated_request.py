@@ -63,13 +63,17 @@ def test_request_keeps_its_event_without_the_ticket() -> None:
 def test_request_keeps_the_response_of_its_last_reply() -> None:
     kept = repeated()
     success, error = HeartbeatReply(ErrorCode.NONE), HeartbeatReply(ErrorCode.UNKNOWN_MEMBER_ID)
-    assert kept.body(success) is None
-    assert kept.keep_body(success, [b"a", b"b"]) == [b"ab"]
-    assert kept.body(HeartbeatReply(ErrorCode.NONE)) == [b"ab"]
-    assert kept.body(error) is None
-    assert kept.keep_body(error, [bytes(513)]) == [bytes(513)]
-    assert kept.body(error) is None
-    assert kept.body(success) is None
+    assert kept.response(success, 7) is None
+    kept.keep_response(success, [b"a", b"b"])
+    # length, correlation id, no tagged fields, body
+    assert kept.response(HeartbeatReply(ErrorCode.NONE), 7) == b"\0\0\0\7\0\0\0\7\0ab"
+    assert kept.response(success, -1) == b"\0\0\0\7\xff\xff\xff\xff\0ab"
+    assert kept.response(error, 7) is None
+    kept.keep_response(error, [bytes(504)])
+    assert kept.response(error, 7) is None
+    assert kept.response(success, 7) is None
+    kept.keep_response(error, [bytes(503)])
+    assert kept.response(error, 7) == b"\0\0\1\xfc\0\0\0\7" + bytes(504)
 
 
 def test_connection_keeps_short_heartbeats_only() -> None:

@@ -181,8 +181,9 @@ SHELL_MUTANTS = (
     Mutant(
         "a changed heartbeat counts as repeated",
         "partage.broker.net.repeated_request",
-        "return frame[_REST] == self._rest and frame[_API] == self._api_bytes",
-        "return len(frame[_REST]) == len(self._rest) and frame[_API] == self._api_bytes",
+        "return frame[_AFTER_ID] == self._request_end and frame[_BEFORE_ID] == self._request_start",
+        "return len(frame[_AFTER_ID]) == len(self._request_end) "
+        "and frame[_BEFORE_ID] == self._request_start",
     ),
     Mutant(
         "a waiting fetch is not answered when its time is over",

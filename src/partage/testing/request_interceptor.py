@@ -276,7 +276,7 @@ def _group_error(inbound: InboundRequest, error: ErrorCode) -> None:
         for event in events
     ]
     inbound.missing_replies = 0
-    inbound.respond_encoded(inbound.encode_response())
+    inbound.respond_with_replies()
 
 
 def _produce_error(request: Any, error: ErrorCode) -> ProduceResponse:

@@ -17,6 +17,7 @@ from partage.wire.primitives import MalformedError
 from partage.wire.types import Buffer
 
 FRAME_LENGTH: Final = struct.Struct(">i")
+CORRELATION_ID: Final = struct.Struct(">i")
 _FIRST: Final = struct.Struct(">hhi")
 _CORRELATION_ID_AT: Final = 4
 _CLIENT_ID: Final = struct.Struct(">h")
@@ -46,7 +47,7 @@ def parse_request_prefix(frame: Buffer) -> RequestPrefix:
 
 def parse_correlation_id(frame: Buffer) -> int:
     """Return the correlation id of a request frame of at least eight bytes."""
-    correlation_id: int = FRAME_LENGTH.unpack_from(frame, _CORRELATION_ID_AT)[0]
+    correlation_id: int = CORRELATION_ID.unpack_from(frame, _CORRELATION_ID_AT)[0]
     return correlation_id
 
 
@@ -131,7 +132,7 @@ def parse_response_header(api: Api[Req, Res], version: int, frame: Buffer) -> tu
     """
     if len(frame) < 4:
         raise MalformedError(f"a response of {len(frame)} bytes is too short for a header")
-    (correlation_id,) = FRAME_LENGTH.unpack_from(frame)
+    (correlation_id,) = CORRELATION_ID.unpack_from(frame)
     pos = 4
     if api.response_header_version(version):
         pos = skip_tag_section(frame, pos)

@@ -50,7 +50,7 @@ class GroupCoordinator:
         elif requests:
             self._dispatch(requests, 0)
         else:
-            inbound.respond_encoded(inbound.encode_response())
+            inbound.respond_with_replies()
 
     def _dispatch(self, requests: Sequence[Request], begin: int) -> None:
         """Handle events from an index on; continue in the next loop turn if there are many."""

@@ -17,7 +17,6 @@ from partage.broker.coordination.group_event_listeners import (
     GroupEventPublisher,
 )
 from partage.broker.coordination.state_store import ContentReader, StateStore
-from partage.broker.net.inbound_request import InboundRequest
 from partage.broker.net.turn_limiter import TurnLimiter
 from partage.coordinator.consumer_group.group import ConsumerGroup
 from partage.coordinator.consumer_group.progress import snapshot_event
@@ -198,8 +197,13 @@ class ShardHost(BaseShardHost[Driver]):
             ticket.done(reply.error)
             return
         inbound: Any = deliver(ticket, reply)
-        if inbound is not None:
-            _respond(inbound)
+        if inbound is None:
+            return
+        try:
+            inbound.respond_with_replies()
+        except Exception:  # a bug: only this client loses its connection
+            log.exception("encoding of a response failed: api=%r", inbound.api)
+            inbound.connection.close()
 
     def _encode_ahead(self, record: Record) -> Record | EncodedRecord:
         return encode_ahead(record)
@@ -278,11 +282,3 @@ class _CompletionTicket:
 
     def __init__(self, done: Callable[[ErrorCode], None]) -> None:
         self.done = done
-
-
-def _respond(inbound: InboundRequest) -> None:
-    try:
-        inbound.respond_encoded(inbound.encode_response())
-    except Exception:  # a bug: only this client loses its connection
-        log.exception("encoding of a response failed: api=%r", inbound.api)
-        inbound.connection.close()

@@ -39,7 +39,7 @@ class InboundRequest(ApiCall[Any]):
 
     A request that its client may repeat has a `RepeatedRequest`, which saves work.
 
-    Exactly one call of `respond`, `respond_encoded` or `complete_without_response` ends it.
+    Exactly one call of a ``respond`` method or of `complete_without_response` ends it.
     """
 
     __slots__ = ("api", "connection", "correlation_id", "is_done", "repeated", "response_buffers")
@@ -80,13 +80,20 @@ class InboundRequest(ApiCall[Any]):
         repeated.keep_event(event)
         return [event]
 
-    def encode_response(self) -> list[Buffer]:
-        """Return the bytes of the response, in the client's version, once no reply is missing."""
+    def respond_with_replies(self) -> None:
+        """Send the response for the replies, once none is missing."""
         repeated = self.repeated
         if repeated is None:
-            return super().encode_response()
+            self.respond_encoded(self.encode_response())
+            return
         (reply,) = self.replies
-        return repeated.body(reply) or repeated.keep_body(reply, super().encode_response())
+        response = repeated.response(reply, self.correlation_id)
+        if response is None:
+            body = self.encode_response()
+            repeated.keep_response(reply, body)
+            self.respond_encoded(body)
+        else:
+            self._complete([response])
 
     def respond(self, message: Message) -> None:
         """Send a response, encoded in the version of the request."""
@@ -95,14 +102,15 @@ class InboundRequest(ApiCall[Any]):
     def respond_encoded(self, body: list[Buffer]) -> None:
         """Send a response body that is already encoded."""
         header_version = self.api.response_header_version(self.version)
-        assert not self.is_done, f"{self.api} has two responses"
-        self.response_buffers = encode_response_frame(header_version, self.correlation_id, body)
-        self.is_done = True
-        self.connection.on_response_ready()
+        self._complete(encode_response_frame(header_version, self.correlation_id, body))
 
     def complete_without_response(self) -> None:
         """End the request without a response: Produce with acks=0."""
+        self._complete([])
+
+    def _complete(self, response_buffers: list[Buffer]) -> None:
         assert not self.is_done, f"{self.api} has two responses"
+        self.response_buffers = response_buffers
         self.is_done = True
         self.connection.on_response_ready()
 

@@ -6,6 +6,7 @@ correlation ids differ. So a connection keeps its last heartbeat, and compares t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -14,18 +15,21 @@ from partage.coordinator.events import Request
 from partage.wire.api import AnyApi
 from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from partage.wire.apis.heartbeat import HEARTBEAT
+from partage.wire.frames import CORRELATION_ID, encode_response_frame
 from partage.wire.types import Buffer
 
 #: The APIs whose requests clients repeat. An event depends only on the request, its client and a
 #: fresh id; a response depends only on the reply.
 _REPEATED_KEYS: Final = frozenset({HEARTBEAT.key, CONSUMER_GROUP_HEARTBEAT.key})
 
-# The parts of a frame around the correlation id.
-_API: Final = slice(0, 4)
-_REST: Final = slice(8, None)
+# The parts of a request around the correlation id, and of a response with its length.
+_BEFORE_ID: Final = slice(0, 4)
+_AFTER_ID: Final = slice(8, None)
 #: Limits of a kept request and of a kept response; each connection keeps one of both.
-_FRAME_BYTES_MAX: Final = 512
-_BODY_BYTES_MAX: Final = 512
+_REQUEST_BYTES_MAX: Final = 512
+_RESPONSE_BYTES_MAX: Final = 512
+
+_pack_id = CORRELATION_ID.pack  # the attribute takes longer
 
 
 class RepeatedRequest:
@@ -39,11 +43,12 @@ class RepeatedRequest:
     """
 
     __slots__ = (
-        "_api_bytes",
-        "_body",
         "_event",
         "_reply",
-        "_rest",
+        "_request_end",
+        "_request_start",
+        "_response_end",
+        "_response_start",
         "api",
         "client_id",
         "message",
@@ -57,15 +62,15 @@ class RepeatedRequest:
         self.version = version
         self.client_id = client_id
         self.message = message
-        self._api_bytes = frame[_API]
-        self._rest = frame[_REST]
+        self._request_start = frame[_BEFORE_ID]
+        self._request_end = frame[_AFTER_ID]
         self._event: Any = None
         self._reply: Any = None
-        self._body: list[Buffer] | None = None
+        self._response_start = self._response_end = b""
 
     def matches(self, frame: Buffer) -> bool:
         """True if a frame is this request; the correlation id may differ."""
-        return frame[_REST] == self._rest and frame[_API] == self._api_bytes
+        return frame[_AFTER_ID] == self._request_end and frame[_BEFORE_ID] == self._request_start
 
     def event(self, at_ms: int, ticket: object) -> Request | None:
         """Return the event of the request at another time; None before `keep_event`."""
@@ -78,18 +83,23 @@ class RepeatedRequest:
         """Keep the event, without its ticket, which refers to the connection."""
         self._event = msgspec.structs.replace(event, reply_to=None)
 
-    def body(self, reply: Any) -> list[Buffer] | None:
-        """Return the encoded response for a reply; None if the last reply was different."""
-        return self._body if reply is self._reply or reply == self._reply else None
+    def response(self, reply: Any, correlation_id: int) -> bytes | None:
+        """Return the complete response for a reply; None if the last reply was different."""
+        if self._response_end and (reply is self._reply or reply == self._reply):
+            return self._response_start + _pack_id(correlation_id) + self._response_end
+        return None
 
-    def keep_body(self, reply: Any, body: list[Buffer]) -> list[Buffer]:
-        """Keep the encoded response for a reply, unless it is long; return it as one buffer."""
-        joined: list[Buffer] = [b"".join(body)]
-        is_kept = len(joined[0]) <= _BODY_BYTES_MAX
-        self._reply, self._body = (reply, joined) if is_kept else (None, None)
-        return joined
+    def keep_response(self, reply: Any, body: Sequence[Buffer]) -> None:
+        """Keep the encoded response body for a reply, unless it is long."""
+        header_version = self.api.response_header_version(self.version)
+        frame = b"".join(encode_response_frame(header_version, 0, body))
+        if len(frame) <= _RESPONSE_BYTES_MAX:
+            self._reply = reply
+            self._response_start, self._response_end = frame[_BEFORE_ID], frame[_AFTER_ID]
+        else:
+            self._reply, self._response_end = None, b""
 
 
 def is_repeated(key: int, frame: Buffer) -> bool:
     """True if a connection keeps a request of this API."""
-    return key in _REPEATED_KEYS and len(frame) <= _FRAME_BYTES_MAX
+    return key in _REPEATED_KEYS and len(frame) <= _REQUEST_BYTES_MAX

@@ -66,4 +66,4 @@ def txn_offset_commit_handler(
 def _reject(inbound: InboundRequest, event: Request, error: ErrorCode) -> None:
     """Respond with an error for each partition."""
     deliver(event.reply_to, error_reply(event, error))
-    inbound.respond_encoded(inbound.encode_response())
+    inbound.respond_with_replies()

@@ -24,6 +24,7 @@ from partage.broker.overrides import (
     DYNAMIC_SETTINGS,
     OverrideError,
     apply_overrides,
+    setting_names,
     topic_defaults,
 )
 from partage.coordinator.consumer_group.events import GroupConfig
@@ -44,6 +45,8 @@ _BROKER: Final = "broker"
 _GROUP: Final = "group"
 _NONE: Final[Mapping[str, str]] = {}
 _LOGGED_MAX: Final = 10  # resources of one request that the log names
+#: Settings of Kafka that `partage.broker.overrides` lacks: they are options of the command.
+_LISTENERS: Final = ("listeners", "advertised.listeners")
 _SHOWN_MAX: Final = 100  # characters of a client's text that an error message repeats
 
 
@@ -213,9 +216,17 @@ class DynamicConfigs:
             fault = check_together(configs, self.static.groups.consumer)
             return None if fault is None else Refusal(ErrorCode.INVALID_CONFIG, fault)
         # As in Kafka, INVALID_REQUEST and not INVALID_CONFIG (KAFKA-13609).
-        unknown = sorted(configs.keys() - DYNAMIC_SETTINGS)
+        static = sorted(configs.keys() - DYNAMIC_SETTINGS)
+        unknown = [each for each in static if each not in {*setting_names(), *_LISTENERS}]
         if unknown:
-            names = ", ".join(name[:_SHOWN_MAX] for name in unknown[:10])
+            import difflib  # only for a refused config
+
+            name = unknown[0][:_SHOWN_MAX]
+            near = difflib.get_close_matches(name, setting_names(), n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            return Refusal(ErrorCode.INVALID_REQUEST, f"unknown broker config {name!r}{hint}")
+        if static:
+            names = ", ".join(name[:_SHOWN_MAX] for name in static[:10])
             return Refusal(
                 ErrorCode.INVALID_REQUEST,
                 f"cannot update these configs dynamically: {names}; set them when the broker "

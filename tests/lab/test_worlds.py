@@ -281,6 +281,50 @@ def test_wrong_requests_of_producers_break_no_rule(protocol: str) -> None:
     } <= errors
 
 
+@pytest.mark.parametrize("protocol", ["old", "new"])
+def test_requests_over_two_connections_break_no_rule(protocol: str) -> None:
+    """Both are handled at the same time. Admissions are slow, and logs drop markers soon."""
+    for seed in range(1_200, 1_203):
+        changes = {
+            "brokers": 1,
+            "members": 1,
+            "transactional_producers": 2,
+            "transaction_every_ms": 1,
+            "transaction_protocol": protocol,
+            "transaction_kinds": "admissions_are_slow",
+            "repeated_request_share": 0.3,
+            "delete_retention_ms": 1_000,
+        }
+        world, verdict = run_scenario(draw_scenario(seed, changes=changes))
+        assert_no_violation(verdict)
+        connections = Counter(
+            each.connection
+            for each in world.history.entries
+            if isinstance(each, history.RequestReceived) and each.client.startswith("tx0.")
+        )
+        assert len(connections) > 2, "no request was sent over another connection"
+
+
+def test_older_client_may_decide_otherwise_after_refused_request() -> None:
+    """An EndTxn with KIP-890 was refused. Its next epoch belongs to an older client."""
+    changes = {
+        "brokers": 1,
+        "members": 1,
+        "transactional_producers": 1,
+        "transactional_members": 3,
+        "transaction_every_ms": 1,
+        "kinds": "broker_is_killed,power_fails,power_fails_in_a_write,broker_pauses,"
+        "disk_slows_down,writes_fail,syncs_fail,connection_resets,response_is_lost,"
+        "network_slows_down,log_is_compacted",
+        "late_markers": 0,
+        "wrong_request_share": 0,
+        "repeated_request_share": 0.2,
+        "delete_retention_ms": 86_400_000,
+    }
+    _, verdict = run_scenario(draw_scenario(7013, changes=changes))
+    assert_no_violation(verdict)
+
+
 def test_generations_are_compared_only_while_all_groups_are_loaded() -> None:
     """A broker that lost power just before the faults were healed took a shard over later."""
     changes = {

@@ -17,6 +17,8 @@ _WORLDS: Final[dict[str, Any]] = {
     "transaction_every_ms": 1,
     "late_markers": 0,
     "wrong_request_share": 0,
+    "repeated_request_share": 0,
+    "delete_retention_ms": 86_400_000,
     "kinds": "broker_is_killed,power_fails,power_fails_in_a_write,broker_pauses,disk_slows_down,"
     "writes_fail,syncs_fail,connection_resets,response_is_lost,network_slows_down,log_is_compacted",
 }
@@ -43,6 +45,8 @@ _CLUSTER_WORLDS: Final[dict[str, Any]] = {
     "transaction_protocol": "old",
     "late_markers": 0,
     "wrong_request_share": 0,
+    "repeated_request_share": 0,
+    "delete_retention_ms": 86_400_000,
 }
 
 
@@ -56,6 +60,8 @@ _SPREAD_WORLDS: Final[dict[str, Any]] = {
     "link_faults": 6,
     "late_markers": 0,
     "wrong_request_share": 0,
+    "repeated_request_share": 0,
+    "delete_retention_ms": 86_400_000,
 }
 
 
@@ -66,6 +72,25 @@ _LATE_CLUSTER_MARKER_WORLDS: Final[dict[str, Any]] = {**_CLUSTER_WORLDS, "late_m
 
 #: Those of mutants that need wrong requests, as of clients with bugs.
 _WRONG_REQUEST_WORLDS: Final[dict[str, Any]] = {**_WORLDS, "wrong_request_share": 0.3}
+
+
+#: Those of mutants that need requests that a producer sends over two connections.
+_REPEATED_REQUEST_WORLDS: Final[dict[str, Any]] = {**_WORLDS, "repeated_request_share": 0.2}
+
+
+#: Those of mutants that need admissions that take longer than clients wait.
+_SLOW_ADMISSION_WORLDS: Final[dict[str, Any]] = {
+    **_REPEATED_REQUEST_WORLDS,
+    "transaction_protocol": "old",
+    "transaction_kinds": "admissions_are_slow",
+}
+
+
+#: Those of mutants that need offsets that are deleted while they are pending.
+_DELETED_OFFSET_WORLDS: Final[dict[str, Any]] = {
+    **_WORLDS,
+    "transaction_kinds": "offset_is_deleted_beside_transactions,offsets_of_transactions_are_read",
+}
 
 
 def _mutant(name: str, module: str, original: str, replacement: str) -> Mutant:
@@ -94,6 +119,18 @@ def _late_cluster_marker_mutant(name: str, module: str, original: str, replaceme
 
 def _wrong_request_mutant(name: str, module: str, original: str, replacement: str) -> Mutant:
     return Mutant(name, module, original, replacement, _WRONG_REQUEST_WORLDS)
+
+
+def _repeated_request_mutant(name: str, module: str, original: str, replacement: str) -> Mutant:
+    return Mutant(name, module, original, replacement, _REPEATED_REQUEST_WORLDS)
+
+
+def _slow_admission_mutant(name: str, module: str, original: str, replacement: str) -> Mutant:
+    return Mutant(name, module, original, replacement, _SLOW_ADMISSION_WORLDS)
+
+
+def _deleted_offset_mutant(name: str, module: str, original: str, replacement: str) -> Mutant:
+    return Mutant(name, module, original, replacement, _DELETED_OFFSET_WORLDS)
 
 
 _COORDINATOR_MUTANTS = (
@@ -419,7 +456,7 @@ _LOG_MUTANTS = (
 )
 
 _ADMISSION_MUTANTS = (
-    _mutant(
+    _repeated_request_mutant(
         "later batches do not wait for the admission of earlier ones",
         f"{_R}.transaction_admission",
         "        if earlier is not None:\n            earlier.append(decide)\n",
@@ -432,7 +469,7 @@ _ADMISSION_MUTANTS = (
         "        if error is ErrorCode.INVALID_REQUEST:\n"
         "            waiting.refuse(_refusal(error, request))\n",
     ),
-    _mutant(
+    _slow_admission_mutant(
         "offsets are committed after the marker of their transaction",
         f"{_R}.offset_admission",
         "        return ErrorCode.NONE if now in (None, self._guard) else "
@@ -497,7 +534,7 @@ _OFFSET_MUTANTS = (
         "                elif isinstance(record, OffsetRecord):\n",
         "                elif isinstance(record, OffsetRecord) and header.producer_id < 0:\n",
     ),
-    _mutant(
+    _deleted_offset_mutant(
         "a deleted offset stays pending",
         "partage.coordinator.shard",
         "                self.pending_offsets.discard(record.group_id, record.topic, "

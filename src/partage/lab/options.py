@@ -28,6 +28,10 @@ _Interval = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 _Timeout = Annotated[int, msgspec.Meta(ge=1_000, le=1_800_000)]
 
 
+#: Kafka's ``delete.retention.ms``: compaction keeps tombstones and markers for this time.
+DELETE_RETENTION_MS: Final = 86_400_000
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The shape of a world. Times are in milliseconds, probabilities from 0 to 1."""
 
@@ -77,6 +81,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     link_faults: _Count = 0  # of the connections over which brokers send markers
     late_markers: _Count = 0  # markers that arrive again
     wrong_request_share: _Share = 0.0  # share of the transactions in which a producer sends some
+    # share of the requests of transactional producers that are sent over two connections
+    repeated_request_share: _Share = 0.0
+    delete_retention_ms: _Interval = DELETE_RETENTION_MS  # of compacted logs
     transaction_protocol: Literal["old", "new", "mixed"] = "mixed"  # before KIP-890, or with it
     transaction_timeout_ms: _Timeout = 10_000
     transaction_every_ms: _Interval = 300
@@ -331,6 +338,7 @@ def build_scenario(
         options,
         late_markers=Random(f"late markers {seed}").choice((0, 4, 12)),
         wrong_request_share=Random(f"wrong requests {seed}").choice((0.0, 0.1, 0.3)),
+        repeated_request_share=Random(f"repeated requests {seed}").choice((0.0, 0.05, 0.2)),
     )
     options = _draw_consumer_options(Random(f"consumers {seed}"), options, kinds)
     options = _draw_migration_options(Random(f"migrations {seed}"), options, kinds)
@@ -340,6 +348,9 @@ def build_scenario(
         if "brokers" in changes and "transactional_producers" not in changes:
             options = msgspec.structs.replace(options, transactional_producers=0)
         options = _apply_changes(options, changes, kinds)
+    if options.transactional_producers and "delete_retention_ms" not in (changes or {}):
+        retention_ms = Random(f"delete retention {seed}").choice((3_000, DELETE_RETENTION_MS))
+        options = msgspec.structs.replace(options, delete_retention_ms=retention_ms)
     if "segment_bytes" not in (changes or {}):
         least = max(options.segment_bytes, _segment_bytes_min(options))
         options = msgspec.structs.replace(options, segment_bytes=least)

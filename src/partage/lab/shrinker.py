@@ -54,6 +54,10 @@ _SIMPLEST_VALUES: Final[dict[str, tuple[Any, ...]]] = {
     "marker_delay_max_ms": (0,),
     "first_epoch": (0,),
     "transaction_protocol": ("new", "old"),
+    "late_markers": (0,),
+    "wrong_request_share": (0.0,),
+    "repeated_request_share": (0.0,),
+    "delete_retention_ms": (86_400_000,),
     "commits_at_revoke": (True,),
     "assignors": ("cooperative-sticky",),
 }

@@ -67,6 +67,7 @@ class BrokerShell(ABC):
                 world.options.segment_bytes,
                 world.now_ms,
                 world.log_observer,
+                world.options.delete_retention_ms,
             )
         except PowerLossError:
             world.record_incident("power failed during recovery")

@@ -15,6 +15,7 @@ from partage.lab.environment.clock import Clock
 from partage.lab.environment.disk import CrashDisk, PowerLossError
 from partage.lab.history import OutputReread, PartitionReread
 from partage.lab.names import OUTPUT_TOPIC
+from partage.lab.options import DELETE_RETENTION_MS
 from partage.lab.recorded_batches import decode_batches
 from partage.log.catalogue.topic_config import LogConfig
 from partage.log.checkpoints import CheckpointFile
@@ -47,9 +48,13 @@ def topic_id_of(topic: str) -> bytes:
 
 
 @cache
-def _configs(segment_bytes: int) -> tuple[LogConfig, LogConfig]:
+def _configs(segment_bytes: int, delete_retention_ms: int) -> tuple[LogConfig, LogConfig]:
     """Return the log configuration of topics and that of the coordinator's log."""
-    compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
+    compacted = {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.1",
+        "delete.retention.ms": str(delete_retention_ms),
+    }
     size = {"segment.bytes": str(segment_bytes)}
     return LogConfig.from_configs(size), LogConfig.from_configs(compacted | size)
 
@@ -260,11 +265,12 @@ class Storage:
         segment_bytes: int,
         now_ms: int,
         observer: LogObserver | None = None,
+        delete_retention_ms: int = DELETE_RETENTION_MS,
     ) -> None:
         self._disk = disk
         self._observer = observer
         self._writer = writer
-        self._config, self._offsets_config = _configs(segment_bytes)
+        self._config, self._offsets_config = _configs(segment_bytes, delete_retention_ms)
         known = [(topic_id_of(topic), index) for topic, index in places]
         # As in a broker, whose catalogue is empty at the first start.
         self._markers = CheckpointFile.load(disk, known if disk.names("") else [])

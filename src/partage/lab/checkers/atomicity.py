@@ -81,8 +81,6 @@ class AtomicityChecker:
         if isinstance(message, EndTxnRequest):
             is_new = entry.version >= _NEW_EPOCH_VERSION
             decided = message.producer_id, message.producer_epoch + is_new
-            if is_new:
-                self._new_epochs.add(decided)
             if message.committed:
                 self._commits.add(decided)
 
@@ -136,7 +134,10 @@ class AtomicityChecker:
     def _judge_end(self, request: RequestReceived) -> None:
         asked: Any = request.message
         is_new = request.version >= _NEW_EPOCH_VERSION
-        decided = self._last_decisions.get((asked.producer_id, asked.producer_epoch + is_new))
+        identity = asked.producer_id, asked.producer_epoch + is_new
+        if is_new:  # after a refused request, an older client may get this epoch
+            self._new_epochs.add(identity)
+        decided = self._last_decisions.get(identity)
         if decided not in (None, asked.committed):
             raise RuleViolationError(
                 "decision", f"{asked} succeeded, but the other decision was stored before"

@@ -54,7 +54,8 @@ def send_late_marker(
     """Send a recent marker again, as a coordinator does that missed the response.
 
     Before KIP-890, a marker with the current epoch may end the next transaction. There only those
-    with an older epoch are sent.
+    with an older epoch are sent, and only if all clients are old: the marker of an old client may
+    also refuse a batch of its successor that waits for admission.
 
     Args:
         world: The world.
@@ -69,7 +70,10 @@ def send_late_marker(
         (place, marker)
         for place, marker in recent
         if marker.version >= VERSION_2
-        or marker.producer_epoch < world.newest_epochs.get(marker.producer_id, -1)
+        or (
+            world.options.transaction_protocol == "old"
+            and marker.producer_epoch < world.newest_epochs.get(marker.producer_id, -1)
+        )
     ]
     if not markers:
         return False

@@ -75,21 +75,28 @@ class TransactionRequests:
 
 
 class WrongRequests:
-    """Draws the wrong requests of one producer.
+    """Draws the wrong and the repeated requests of one producer.
 
-    A separate random generator leaves the other draws of a seed unchanged.
+    Separate random generators leave the other draws of a seed unchanged.
     """
 
     def __init__(self, world: WorldContext, name: str, requests: TransactionRequests) -> None:
         self._world = world
         self._requests = requests
         self._rng = Random(f"wrong requests {world.scenario.seed} {name}")
+        self._repetition_rng = Random(f"repeated requests {world.scenario.seed} {name}")
 
     @property
     def is_due(self) -> bool:
         """Draw whether a producer sends a wrong request now."""
         share = self._world.options.wrong_request_share
         return not self._world.is_healed and self._rng.random() < share
+
+    @property
+    def is_repetition_due(self) -> bool:
+        """Draw whether a producer sends a request twice now, over two connections."""
+        share = self._world.options.repeated_request_share
+        return not self._world.is_healed and self._repetition_rng.random() < share
 
     def after_lost_batch(
         self, producer_id: int, epoch: int, sequences: Mapping[int, int]

@@ -78,6 +78,7 @@ _GROUP_KEYS: Final = frozenset(
     }
 )
 _LOOKUP_LANE: Final = 20  # the first one; each connection has a separate one
+_REPETITION_LANE: Final = 50  # the first one of the connections for repeated requests
 #: The first version of InitProducerId with the id and epoch of a producer that recovers (KIP-360).
 _RECOVERY_VERSION: Final = 3
 _FORGOTTEN_SHARE: Final = 0.03
@@ -541,9 +542,17 @@ class TransactionalProducer(ClientProcess):
             AbortableError: It fails otherwise, or too often.
         """
         for _ in range(_ATTEMPTS):
-            response = await self.request(
-                api, message, lane, None if leader == self.broker_id else leader
-            )
+            broker_id = None if leader == self.broker_id else leader
+            repeated: SimFuture[Any] | None = None
+            if self._wrong_requests.is_repetition_due:
+                repeated = SimFuture()
+                self.spawn(self._repeat(api, message, lane, broker_id, repeated))
+            response = await self.request(api, message, lane, broker_id)
+            if repeated is not None:
+                again = await repeated
+                self._is_uncertain = self._is_uncertain or again is None
+                if again is not None and (response is None or not any(codes_of(again))):
+                    response = again
             if response is None:
                 self._is_uncertain = True
                 continue
@@ -557,6 +566,17 @@ class TransactionalProducer(ClientProcess):
             self.forget_coordinators()
             await self.sleep(_RETRY_AFTER_MS)
         raise AbortableError
+
+    async def _repeat(
+        self,
+        api: AnyApi,
+        message: Message,
+        lane: int,
+        broker_id: int | None,
+        done: SimFuture[Any],
+    ) -> None:
+        """Send a request over another connection, as after the loss of the first one."""
+        done.set_result(await self.request(api, message, _REPETITION_LANE + lane, broker_id))
 
     async def _abort(self) -> None:
         """Abort after an error; then take a new epoch, since the state is uncertain."""

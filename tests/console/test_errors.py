@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from partage.testing import ThreadedBroker
 from partage.testing.process import BrokerProcess
 
 from .cli import PartageCli
@@ -252,3 +253,13 @@ def read_line(process: subprocess.Popen[str]) -> str:
 def error_lines(process: subprocess.Popen[str]) -> list[str]:
     assert process.stderr is not None
     return process.stderr.read().splitlines()
+
+
+def test_damaged_batch_names_partition_and_remedy(partage_broker: ThreadedBroker) -> None:
+    partage_broker.create_topic("flights")
+    partage = PartageCli(partage_broker.bootstrap_servers)
+    partage("produce", "--topic", "flights", stdin="one\n")
+    partage_broker.faults.fail("Fetch", "CORRUPT_MESSAGE")
+    error = partage.fails("consume", "flights", "--exit")
+    assert error.startswith("cannot read flights-0: fetch from broker 1 failed at offset 0 ")
+    assert error.endswith("to read the records after it, use --partition 0 --offset N")

@@ -83,7 +83,7 @@ class AssignedReader(ConsumeLoop):
                 elif error.code() == KafkaError._PARTITION_EOF:
                     self._at_end.add(partition)
                 elif not error.retriable() and error.code() not in _PASSING:
-                    raise CommandError(error_text(error))
+                    raise CommandError(_failure(partition, error))
         finally:
             self.write(b"".join(shown))
         self.records += len(shown)
@@ -104,3 +104,13 @@ class AssignedReader(ConsumeLoop):
 
     def close(self) -> None:
         self._consumer.close()
+
+
+def _failure(partition: TopicPartition, error: KafkaError) -> str:
+    text = f"cannot read {partition}: {error_text(error)}"
+    if error.code() != KafkaError.INVALID_MSG:
+        return text
+    return (
+        f"{text}: the broker found a damaged batch and logged its place; "
+        f"to read the records after it, use --partition {partition.partition} --offset N"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 
 from coordinator.scenario_runner import ScenarioRunner
 from coordinator.test_scenarios import SCENARIOS, played
+from partage.coordinator.consumer_group.group import ConsumerGroup
+from partage.coordinator.consumer_group.records import ConsumerGroupRecord, MemberAssignmentRecord
 from partage.coordinator.invariants import durable_state
 from partage.coordinator.records import (
     GroupRecord,
@@ -219,6 +222,38 @@ def test_merge_keeps_order_of_two_open_transactions() -> None:
             )
             shard = replay([*merged, *encode_records(ends[merged_ends:], AT_MS)], SETTINGS)
             assert shard.offsets["g"]["t", 0].offset == 2
+
+
+def test_partition_with_two_owners_between_keys_of_merged_log() -> None:
+    """A member gave up a partition, another one got it, and the log was merged after each step."""
+
+    def current(member_id: str, epoch: int, **partitions: Any) -> MemberAssignmentRecord:
+        return MemberAssignmentRecord(
+            group_id="k",
+            member_id=member_id,
+            member_epoch=epoch,
+            previous_member_epoch=epoch,
+            **partitions,
+        )
+
+    topic_id = bytes(16)
+    end = TransactionMarker(producer_id=1, producer_epoch=0, coordinator_epoch=1, is_commit=True)
+    earlier: list[Record] = [
+        ConsumerGroupRecord(group_id="k", epoch=1),
+        current("first", 1, pending_revocation={topic_id: {0: 1}}),
+        end,
+    ]
+    later: list[Record] = [
+        current("second", 2),
+        current("first", 2),
+        current("second", 2, assigned={topic_id: {0: 2}}),
+        end,
+    ]
+    base = merge(encode_records(earlier, AT_MS), keeps_removals=False)
+    merged = merge(encode_records(later, AT_MS), keeps_removals=True)
+    group = replay([*base, *merged], SETTINGS).groups["k"]
+    assert isinstance(group, ConsumerGroup)
+    assert group.holders == {topic_id: {0: "second"}}
 
 
 def test_merge_drops_markers_after_a_day() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
@@ -175,7 +176,9 @@ def replay(blobs: Sequence[Buffer], settings: GroupSettings) -> Shard:
 
     Without transactions only the last value of each key is decoded. A record holds the full state
     of its key, so the order of the keys does not matter. A log with transactions is applied record
-    by record, because a marker ends the pending offsets before it.
+    by record, because a marker ends the pending offsets before it. There, too, only the last value
+    of a key that is not an offset counts: between two keys of a merged log, a partition may have
+    two owners.
 
     Raises:
         Malformed: A batch, or a record in it, is damaged.
@@ -196,6 +199,7 @@ def replay(blobs: Sequence[Buffer], settings: GroupSettings) -> Shard:
 
 
 def _records_in_order(blobs: Sequence[Buffer]) -> Iterator[Record]:
+    left = Counter(_plain_keys(blobs))  # the number of later values of each key, and this one
     for blob in blobs:
         view = memoryview(blob)
         for at, header in whole_batches(view):
@@ -205,16 +209,29 @@ def _records_in_order(blobs: Sequence[Buffer]) -> Iterator[Record]:
                 continue
             for key, value in decode_pairs(batch):
                 record = None if key is None else decode_record(key, value)
+                if key is not None and not header.is_transactional:
+                    left[key] -= 1
                 if record is None:
                     continue
                 if not header.is_transactional:
-                    yield record
+                    is_last = not left[key or b""]
+                    if is_last or value is None or isinstance(record, OffsetRecord):
+                        yield record
                 elif isinstance(record, OffsetRecord):
                     yield TransactionalOffsetRecord(
                         producer_id=header.producer_id,
                         producer_epoch=header.producer_epoch,
                         offset=record,
                     )
+
+
+def _plain_keys(blobs: Sequence[Buffer]) -> Iterator[bytes]:
+    for blob in blobs:
+        view = memoryview(blob)
+        for at, header in whole_batches(view):
+            if not header.is_control and not header.is_transactional:
+                pairs = decode_pairs(view[at : at + header.size])
+                yield from (key for key, _ in pairs if key is not None)
 
 
 def _marker(header: BatchHeader, batch: memoryview) -> Iterator[TransactionMarker]:

@@ -247,6 +247,9 @@ def test_markers_that_arrive_late_break_no_rule(protocol: str) -> None:
             "transaction_every_ms": 1,
             "transaction_protocol": protocol,
             "late_markers": 40,
+            "wrong_request_share": 0,
+            "repeated_request_share": 0,
+            "delete_retention_ms": 86_400_000,
         }
         _, verdict = run_scenario(draw_scenario(seed, changes=changes))
         assert_no_violation(verdict)

@@ -822,3 +822,13 @@ def test_transaction_may_outlive_its_timeout_while_no_coordinator_runs() -> None
     built.append(history.DecisionAppended, transactional_id="tx0", producer_id=1, epoch=1)
     built.at_ms += 10_000
     built.mark(0, commit=False, epoch=1)
+
+
+def test_repeated_marker_may_follow_records_that_were_lost() -> None:
+    built = TransactionHistory()
+    built.init(epoch=0)
+    built.end()
+    built.mark(0, commit=True)
+    built.write(1, FIRST)
+    built.append(history.LogOpened, partition=PLACE, end_offset=1)
+    built.mark(1, commit=True, decided=False)

@@ -32,6 +32,7 @@ from partage.lab.history import (
     BatchAppended,
     DecisionDurable,
     History,
+    LogOpened,
     OutputReread,
     RequestReceived,
     ResponseSent,
@@ -62,16 +63,18 @@ class AtomicityChecker:
         self._markers: dict[tuple[int, int], bool] = {}
         self._durable: set[tuple[int, int, bool]] = set()  # decisions
         self._last_decisions: dict[tuple[int, int], bool] = {}
-        # the number of the last entry: of a commit decision, and of records in open transactions
+        # the number of the last entry: of a commit decision, and of records in open transactions,
+        # with their offsets
         self._entries = 0
         self._last_commits: dict[tuple[int, int], int] = {}
-        self._last_records: dict[tuple[TopicPartition, int], int] = {}
+        self._open_records: dict[tuple[TopicPartition, int], list[tuple[int, int]]] = {}
         self._stored_tags: set[bytes] = set()  # of transactions whose offsets were stored
         self._offsets: dict[_GroupPartition, int] = {}  # stored, or shown later
         self._committed: dict[TopicPartition, list[tuple[int, bytes]]] = {}
         history.subscribe(RequestReceived, self._on_request)
         history.subscribe(ResponseSent, self._on_response)
         history.subscribe(BatchAppended, self._on_batch)
+        history.subscribe(LogOpened, self._on_opened)
         history.subscribe(DecisionDurable, self._on_decision)
         history.subscribe(OutputReread, self._on_reread)
         ledger.on_durable(self._store)
@@ -96,21 +99,28 @@ class AtomicityChecker:
         written = entry.partition, entry.producer_id
         if entry.marker is None:
             if entry.is_transactional:
-                self._last_records[written] = self._entries
+                records = self._open_records.setdefault(written, [])
+                records.append((self._entries, entry.base_offset))
             return
         decided = entry.producer_id, entry.producer_epoch
         if (*decided, entry.marker) not in self._durable:
             raise RuleViolationError("decision", f"no durable decision has the marker {entry}")
         if entry.marker and decided not in self._commits:
             raise RuleViolationError("decision", f"no EndTxn allows the commit marker {entry}")
-        last_record = self._last_records.pop(written, 0)
-        if entry.marker and last_record > self._last_commits[decided]:
+        records = self._open_records.pop(written, [])
+        if entry.marker and records and records[-1][0] > self._last_commits[decided]:
             raise RuleViolationError(
                 "decision", f"{entry} ends records that were written after the decision"
             )
         is_new = decided in self._new_epochs
         if is_new and self._markers.setdefault(decided, entry.marker) is not entry.marker:
             raise RuleViolationError("decision", f"{entry} contradicts an earlier marker")
+
+    def _on_opened(self, entry: LogOpened) -> None:
+        """Forget records that were lost."""
+        for (partition, _), records in self._open_records.items():
+            while partition == entry.partition and records and records[-1][1] >= entry.end_offset:
+                records.pop()
 
     def _store(self, record: LogChange) -> None:
         if (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
@@ -199,7 +198,7 @@ def replay(blobs: Sequence[Buffer], settings: GroupSettings) -> Shard:
 
 
 def _records_in_order(blobs: Sequence[Buffer]) -> Iterator[Record]:
-    left = Counter(_plain_keys(blobs))  # the number of later values of each key, and this one
+    last: dict[bytes, Record] = {}  # values of keys other than offsets
     for blob in blobs:
         view = memoryview(blob)
         for at, header in whole_batches(view):
@@ -209,29 +208,22 @@ def _records_in_order(blobs: Sequence[Buffer]) -> Iterator[Record]:
                 continue
             for key, value in decode_pairs(batch):
                 record = None if key is None else decode_record(key, value)
-                if key is not None and not header.is_transactional:
-                    left[key] -= 1
-                if record is None:
+                if key is None or record is None:
                     continue
                 if not header.is_transactional:
-                    is_last = not left[key or b""]
-                    if is_last or value is None or isinstance(record, OffsetRecord):
-                        yield record
+                    if value is None:
+                        last.pop(key, None)
+                    elif not isinstance(record, OffsetRecord):
+                        last[key] = record
+                        continue
+                    yield record
                 elif isinstance(record, OffsetRecord):
                     yield TransactionalOffsetRecord(
                         producer_id=header.producer_id,
                         producer_epoch=header.producer_epoch,
                         offset=record,
                     )
-
-
-def _plain_keys(blobs: Sequence[Buffer]) -> Iterator[bytes]:
-    for blob in blobs:
-        view = memoryview(blob)
-        for at, header in whole_batches(view):
-            if not header.is_control and not header.is_transactional:
-                pairs = decode_pairs(view[at : at + header.size])
-                yield from (key for key, _ in pairs if key is not None)
+    yield from last.values()
 
 
 def _marker(header: BatchHeader, batch: memoryview) -> Iterator[TransactionMarker]:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from partage.lab import runner, shrinker
+from partage.lab.fault_plan import PlanStep
 from partage.lab.history import BrokerDied, History, RuleViolationError
-from partage.lab.options import Options, PlanStep, Scenario
+from partage.lab.options import Options, Scenario
 from partage.lab.runner import Verdict, draw_scenario
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from partage.lab.fault_kinds import FaultKinds
+from partage.lab.fault_plan import NamedPlan, PlanStep, draw_plan
 from partage.model.settings import (
     ConsumerGroupSettings,
     GroupSettings,
@@ -248,16 +249,6 @@ _SEGMENT_BYTES_DRAWN_MIN: Final = 1_500
 _MIGRATION_BYTES_MAX: Final = 20_000  # of the batch that replaces a group by one of the other type
 
 
-class PlanStep(msgspec.Struct, frozen=True):
-    """One step of the plan: time since the start of the world, kind of fault, and its own random
-    seed.
-    """
-
-    at_ms: int
-    kind: str
-    draw: int
-
-
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """A seed, the options and plan drawn from it, the steps that are kept and the options that are
     changed.
@@ -356,29 +347,26 @@ def build_scenario(
         options = msgspec.structs.replace(options, segment_bytes=least)
     options = _with_minimum_timeouts(options, changes or {})
     options = _with_durable_positions(options, changes or {})
-    plan = _plan(Random(f"plan {seed}"), options.kinds, options.steps, options.safety_ms)
-    if options.brokers > 1:
-        rng = Random(f"cluster plan {seed}")
-        plan += _plan(rng, options.cluster_kinds, options.cluster_steps, options.safety_ms)
-    rng = Random(f"deletions plan {seed}")
-    plan += _plan(rng, kinds.topics, options.deletions, options.safety_ms)
-    rng = Random(f"standstills plan {seed}")
-    plan += _plan(rng, kinds.machine, options.machine_stalls, options.safety_ms)
-    if options.transactional_producers:
-        rng = Random(f"transactions plan {seed}")
-        plan += _plan(rng, options.transaction_kinds, options.transaction_steps, options.safety_ms)
-        rng = Random(f"late markers plan {seed}")
-        plan += _plan(rng, kinds.markers, options.late_markers, options.safety_ms)
-    if options.transactional_producers and options.brokers > 1:
-        rng = Random(f"links plan {seed}")
-        plan += _plan(rng, kinds.links, options.link_faults, options.safety_ms)
+    producers, is_cluster = options.transactional_producers, options.brokers > 1
+    plans = [
+        NamedPlan("plan", options.kinds, options.steps),
+        NamedPlan("deletions plan", kinds.topics, options.deletions),
+        NamedPlan("standstills plan", kinds.machine, options.machine_stalls),
+    ]
+    if is_cluster:
+        plans.insert(1, NamedPlan("cluster plan", options.cluster_kinds, options.cluster_steps))
+    if producers:
+        of_producers = options.transaction_kinds, options.transaction_steps
+        plans.append(NamedPlan("transactions plan", *of_producers))
+        plans.append(NamedPlan("late markers plan", kinds.markers, options.late_markers))
+    if producers and is_cluster:
+        plans.append(NamedPlan("links plan", kinds.links, options.link_faults))
     if options.consumer_members:
-        rng = Random(f"consumers plan {seed}")
-        plan += _plan(rng, options.consumer_kinds, options.consumer_steps, options.safety_ms)
+        plans.append(NamedPlan("consumers plan", options.consumer_kinds, options.consumer_steps))
     if options.classic_members:
-        rng = Random(f"migrations plan {seed}")
-        plan += _plan(rng, options.migration_kinds, options.migration_steps, options.safety_ms)
-    plan = tuple(sorted(plan, key=lambda step: step.at_ms))
+        of_members = options.migration_kinds, options.migration_steps
+        plans.append(NamedPlan("migrations plan", *of_members))
+    plan = draw_plan(seed, plans, options.safety_ms)
     if kept is not None:
         kept = tuple(sorted(set(kept)))
         if unknown := [at for at in kept if not 0 <= at < len(plan)]:
@@ -531,15 +519,6 @@ def _with_minimum_timeouts(options: Options, changes: dict[str, Any]) -> Options
     }
     unset = {name: value for name, value in least.items() if name not in changes}
     return msgspec.structs.replace(options, **unset)
-
-
-def _plan(rng: Random, kinds: tuple[str, ...], steps: int, until_ms: int) -> tuple[PlanStep, ...]:
-    return tuple(
-        PlanStep(
-            at_ms=rng.randrange(500, until_ms), kind=rng.choice(kinds), draw=rng.getrandbits(32)
-        )
-        for _ in range(steps)
-    )
 
 
 def _apply_changes(options: Options, changes: dict[str, Any], kinds: FaultKinds) -> Options:

@@ -13,7 +13,8 @@ from itertools import takewhile
 from operator import ne
 from typing import Any, Final
 
-from partage.lab.options import PlanStep, Scenario
+from partage.lab.fault_plan import PlanStep
+from partage.lab.options import Scenario
 from partage.lab.runner import draw_scenario, run_scenario
 
 #: Values to try for each option, the simplest first. Options that simplify most come first.

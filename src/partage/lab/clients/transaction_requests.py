@@ -6,12 +6,13 @@ is stored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from partage.lab.context import WorldContext
 from partage.lab.names import OUTPUT_TOPIC
+from partage.model.topic_partition import TopicPartition
 from partage.wire.api import AnyApi
 from partage.wire.apis.add_partitions_to_txn import (
     ADD_PARTITIONS_TO_TXN,
@@ -20,6 +21,11 @@ from partage.wire.apis.add_partitions_to_txn import (
 )
 from partage.wire.apis.end_txn import END_TXN, EndTxnRequest
 from partage.wire.apis.produce import ProducePartition, ProduceRequest, ProduceTopic
+from partage.wire.apis.txn_offset_commit import (
+    TxnOffsetCommitPartition,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitTopic,
+)
 from partage.wire.records.encoder import SimpleRecord, encode_batch
 from partage.wire.types import Message
 
@@ -27,6 +33,51 @@ from partage.wire.types import Message
 _LOST_SEQUENCES: Final = 1_000_000
 #: The first of the producer ids that no transactional id has.
 _FOREIGN_PRODUCER_ID: Final = 100
+
+
+def draw_batches(
+    rng: Random, tag: bytes, targets: list[int], sources: list[int]
+) -> list[dict[int, list[bytes]]]:
+    """Return the records of each round of requests, by partition.
+
+    Args:
+        rng: Draws the records.
+        tag: The tag of the transaction.
+        targets: The partitions to write to.
+        sources: The offsets of the input records.
+    """
+    rounds: list[dict[int, list[bytes]]] = []
+    numbers = dict.fromkeys(targets, 0)
+    left: Iterator[int | None] = iter([*sources])
+    for number in range(rng.randrange(1, 4)):
+        of_round: dict[int, list[bytes]] = {}
+        for index in targets:
+            if number and rng.random() < 0.4:
+                continue
+            records = []
+            for _ in range(rng.randrange(1, 3)):
+                source = next(left, None)
+                text = "" if source is None else f"{source}"
+                records.append(b"%b/%d/%d/%b" % (tag, index, numbers[index], text.encode()))
+                numbers[index] += 1
+            of_round[index] = records
+        if of_round:
+            rounds.append(of_round)
+    index = targets[0]
+    last = [
+        b"%b/%d/%d/%d" % (tag, index, numbers[index] + at, source)
+        for at, source in enumerate(s for s in left if s is not None)
+    ]
+    return [*rounds, {index: last}] if last else rounds
+
+
+class OffsetToCommit(NamedTuple):
+    """An offset of a group, with the tag of its transaction as metadata."""
+
+    group_id: str
+    place: TopicPartition
+    position: int
+    metadata: str
 
 
 class TransactionRequests:
@@ -62,6 +113,28 @@ class TransactionRequests:
                     ],
                 )
             ],
+        )
+
+    def commit_offset(
+        self,
+        producer_id: int,
+        epoch: int,
+        offset: OffsetToCommit,
+        group_metadata: Mapping[str, Any],
+    ) -> TxnOffsetCommitRequest:
+        """Return a TxnOffsetCommit; ``group_metadata`` are fields of a group member (KIP-447)."""
+        partition = TxnOffsetCommitPartition(
+            partition_index=offset.place.partition,
+            committed_offset=offset.position,
+            committed_metadata=offset.metadata,
+        )
+        return TxnOffsetCommitRequest(
+            transactional_id=self._transactional_id,
+            group_id=offset.group_id,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            topics=[TxnOffsetCommitTopic(name=offset.place.topic, partitions=[partition])],
+            **group_metadata,
         )
 
     def end(self, producer_id: int, epoch: int, *, is_commit: bool) -> EndTxnRequest:

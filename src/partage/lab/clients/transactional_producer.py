@@ -10,13 +10,18 @@ offset of the input record that it was made from.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 from partage.lab import history
 from partage.lab.clients.client_process import ClientProcess
-from partage.lab.clients.transaction_requests import TransactionRequests, WrongRequests
+from partage.lab.clients.transaction_requests import (
+    OffsetToCommit,
+    TransactionRequests,
+    WrongRequests,
+    draw_batches,
+)
 from partage.lab.context import WorldContext
 from partage.lab.environment.coroutines import SimFuture
 from partage.lab.names import (
@@ -53,12 +58,7 @@ from partage.wire.apis.offset_fetch import (
 )
 from partage.wire.apis.produce import PRODUCE
 from partage.wire.apis.sync_group import SYNC_GROUP
-from partage.wire.apis.txn_offset_commit import (
-    TXN_OFFSET_COMMIT,
-    TxnOffsetCommitPartition,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitTopic,
-)
+from partage.wire.apis.txn_offset_commit import TXN_OFFSET_COMMIT
 from partage.wire.records.decoder import decode_records
 from partage.wire.records.encoder import SimpleRecord, encode_batch
 from partage.wire.types import Message
@@ -271,7 +271,7 @@ class TransactionalProducer(ClientProcess):
             sources = await self._read_input()
         targets = self.rng.sample(range(OUTPUT_PARTITIONS), self.rng.randrange(1, 4))
         is_commit = self.rng.random() < 0.8
-        batches = self._draw_batches(tag, sorted(targets), sources)
+        batches = draw_batches(self.rng, tag, sorted(targets), sources)
         values = [
             (TopicPartition(OUTPUT_TOPIC, index), value)
             for round_ in batches
@@ -367,34 +367,6 @@ class TransactionalProducer(ClientProcess):
                 group_id=self.group_id,
             )
         )
-
-    def _draw_batches(
-        self, tag: bytes, targets: list[int], sources: list[int]
-    ) -> list[dict[int, list[bytes]]]:
-        """Return the records of each round of requests, by partition."""
-        rounds: list[dict[int, list[bytes]]] = []
-        numbers = dict.fromkeys(targets, 0)
-        left: Iterator[int | None] = iter([*sources])
-        for number in range(self.rng.randrange(1, 4)):
-            of_round: dict[int, list[bytes]] = {}
-            for index in targets:
-                if number and self.rng.random() < 0.4:
-                    continue
-                records = []
-                for _ in range(self.rng.randrange(1, 3)):
-                    source = next(left, None)
-                    text = "" if source is None else f"{source}"
-                    records.append(b"%b/%d/%d/%b" % (tag, index, numbers[index], text.encode()))
-                    numbers[index] += 1
-                of_round[index] = records
-            if of_round:
-                rounds.append(of_round)
-        index = targets[0]
-        last = [
-            b"%b/%d/%d/%d" % (tag, index, numbers[index] + at, source)
-            for at, source in enumerate(s for s in left if s is not None)
-        ]
-        return [*rounds, {index: last}] if last else rounds
 
     async def _add_partitions(self, targets: list[int]) -> None:
         await self._request_until_done(
@@ -500,20 +472,13 @@ class TransactionalProducer(ClientProcess):
             await self._commit_offset(place, self.world.identities.last_offset, tag)
 
     async def _commit_offset(self, place: TopicPartition, position: int, tag: bytes) -> None:
-        offset = TxnOffsetCommitPartition(
-            partition_index=place.partition,
-            committed_offset=position,
-            committed_metadata=tag.decode(),
-        )
         await self._request_until_done(
             TXN_OFFSET_COMMIT,
-            TxnOffsetCommitRequest(
-                transactional_id=self.transactional_id,
-                group_id=self.group_id,
-                producer_id=self._producer_id,
-                producer_epoch=self._epoch,
-                topics=[TxnOffsetCommitTopic(name=place.topic, partitions=[offset])],
-                **self._group_metadata(),
+            self._requests.commit_offset(
+                self._producer_id,
+                self._epoch,
+                OffsetToCommit(self.group_id, place, position, tag.decode()),
+                self._group_metadata(),
             ),
             lambda response: [p.error_code for topic in response.topics for p in topic.partitions],
         )

@@ -71,7 +71,7 @@ def draw_batches(
     return [*rounds, {index: last}] if last else rounds
 
 
-class OffsetToCommit(NamedTuple):
+class TaggedOffset(NamedTuple):
     """An offset of a group, with the tag of its transaction as metadata."""
 
     group_id: str
@@ -119,7 +119,7 @@ class TransactionRequests:
         self,
         producer_id: int,
         epoch: int,
-        offset: OffsetToCommit,
+        offset: TaggedOffset,
         group_metadata: Mapping[str, Any],
     ) -> TxnOffsetCommitRequest:
         """Return a TxnOffsetCommit; ``group_metadata`` are fields of a group member (KIP-447)."""

@@ -17,7 +17,7 @@ from typing import Any, Final
 from partage.lab import history
 from partage.lab.clients.client_process import ClientProcess
 from partage.lab.clients.transaction_requests import (
-    OffsetToCommit,
+    TaggedOffset,
     TransactionRequests,
     WrongRequests,
     draw_batches,
@@ -477,7 +477,7 @@ class TransactionalProducer(ClientProcess):
             self._requests.commit_offset(
                 self._producer_id,
                 self._epoch,
-                OffsetToCommit(self.group_id, place, position, tag.decode()),
+                TaggedOffset(self.group_id, place, position, tag.decode()),
                 self._group_metadata(),
             ),
             lambda response: [p.error_code for topic in response.topics for p in topic.partitions],

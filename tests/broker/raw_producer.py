@@ -30,6 +30,8 @@ from .requests import batch, produce_request, produce_result
 INIT_VERSION, PRODUCE_VERSION, OFFSETS_VERSION, END_VERSION = 5, 12, 5, 5
 RETRIABLE: Final = frozenset(
     {
+        # of Produce, while the transaction coordinator is loading
+        ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,

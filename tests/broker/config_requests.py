@@ -37,7 +37,12 @@ def config(raw, key, **options):
     return entry
 
 
-def alter(raw, *changes, name="t", kind=TOPIC, version=1, validate_only=False):
+def alter(raw, *changes, **options):
+    """Return the error code."""
+    return alter_result(raw, *changes, **options).error_code
+
+
+def alter_result(raw, *changes, name="t", kind=TOPIC, version=1, validate_only=False):
     resource = AlterConfigsResource(
         resource_type=kind,
         resource_name=name,
@@ -49,7 +54,7 @@ def alter(raw, *changes, name="t", kind=TOPIC, version=1, validate_only=False):
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
     (result,) = raw.request(INCREMENTAL_ALTER_CONFIGS, request, version).responses
     assert (result.error_message is None) == (not result.error_code)
-    return result.error_code
+    return result
 
 
 def replace(raw, name="t", kind=TOPIC, version=2, validate_only=False, **configs):

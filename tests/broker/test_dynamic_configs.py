@@ -28,7 +28,7 @@ from partage.wire.apis.incremental_alter_configs import (
 from partage.wire.records.encoder import SimpleRecord, encode_batch
 from polled_conditions import eventually
 
-from .config_requests import BROKER, GROUP, alter, config, describe, replace
+from .config_requests import BROKER, GROUP, alter, alter_result, config, describe, replace
 from .raw_client import RawClient
 from .requests import NOW_MS, batch, create, fetch, produce, values
 
@@ -128,6 +128,21 @@ def test_max_connections_change_keeps_open_connections(broker, raw):
 def test_invalid_broker_config_is_refused(raw, name, change, error):
     assert alter_broker(raw, (SET, "log.segment.bytes", "2000"), change, name=name) == error
     assert broker_config(raw, "log.segment.bytes").config_source == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("log.retention.m", "unknown broker config 'log.retention.m'; did you mean 'log.retention"),
+        ("foo", "unknown broker config 'foo'"),
+        ("broker.rack", "cannot update these configs dynamically: broker.rack; set them when"),
+        ("listeners", "cannot update these configs dynamically: listeners; set them when"),
+    ],
+)
+def test_refused_broker_config_has_reason(raw, name, reason):
+    result = alter_result(raw, (SET, name, "5"), name="1", kind=BROKER)
+    assert result.error_code == 42
+    assert result.error_message.startswith(reason)
 
 
 def test_static_broker_configs_are_refused(raw):

@@ -106,22 +106,6 @@ def test_configs_refusals_are_named(partage: PartageCli, topic: str, name: str) 
 
 
 @pytest.mark.parametrize(
-    ("setting", "reason"),
-    [
-        ("log.retention.m", "unknown broker config 'log.retention.m'; did you mean 'log.retention"),
-        ("foo", "unknown broker config 'foo'"),
-        ("broker.rack", "cannot update these configs dynamically: broker.rack; set them when"),
-        ("listeners", "cannot update these configs dynamically: listeners; set them when"),
-    ],
-)
-def test_configs_refused_broker_setting_has_reason(
-    partage: PartageCli, setting: str, reason: str
-) -> None:
-    change = ["configs", "alter", "--broker", "1", "--add-config", f"{setting}=5"]
-    assert partage.fails(*change).startswith(f"broker 1 was not altered: {reason}")
-
-
-@pytest.mark.parametrize(
     "arguments", [["describe"], ["alter", "--add-config", "log.cleaner.backoff.ms=1", "--dry-run"]]
 )
 def test_configs_unknown_broker_is_named(partage: PartageCli, arguments: list[str]) -> None:

@@ -824,6 +824,19 @@ def test_transaction_may_outlive_its_timeout_while_no_coordinator_runs() -> None
     built.mark(0, commit=False, epoch=1)
 
 
+def test_timers_wait_after_a_pause_although_the_coordinator_loads_then() -> None:
+    built = TransactionHistory()
+    built.append(history.TransactionShardLoaded)
+    built.init(epoch=0)
+    built.produce(ErrorCode.NONE)
+    built.append(history.TransactionShardDropped)
+    built.at_ms += 60_000
+    built.append(history.StallEnded, began_ms=built.at_ms - 5_000)
+    built.append(history.TransactionShardLoaded)
+    built.at_ms += 7_000
+    built.append(history.DecisionAppended, transactional_id="tx0", producer_id=1, epoch=1)
+
+
 def test_repeated_marker_may_follow_records_that_were_lost() -> None:
     built = TransactionHistory()
     built.init(epoch=0)

@@ -61,6 +61,7 @@ class TransactionTimeoutsChecker:
         self._decided: dict[int, tuple[int, int]] = {}  # time and epoch of the last decision
         self._attempted: set[int] = set()  # decisions of this coordinator that are not durable yet
         self._running_ms: int | None = None  # since then the coordinator runs without a pause
+        self._timers_wait_until_ms = 0  # after a pause, also if the coordinator loads then
         self._is_cluster = False
         history.subscribe(RequestReceived, self._on_request)
         history.subscribe(ResponseSent, self._on_response)
@@ -102,13 +103,14 @@ class TransactionTimeoutsChecker:
         self._decided[entry.producer_id] = entry.at_ms, entry.epoch
 
     def _on_loaded(self, entry: TransactionShardLoaded) -> None:
-        self._running_ms = entry.at_ms
+        self._running_ms = max(entry.at_ms, self._timers_wait_until_ms)
 
     def _on_dropped(self, entry: TransactionShardDropped) -> None:
         self._judge(entry.at_ms)
         self._stop()
 
     def _on_died(self, entry: BrokerDied) -> None:
+        self._timers_wait_until_ms = 0
         self._stop()
 
     def _stop(self) -> None:
@@ -116,9 +118,10 @@ class TransactionTimeoutsChecker:
         self._attempted.clear()
 
     def _on_stall(self, entry: StallEnded) -> None:
+        grace_ms = min(entry.at_ms - entry.began_ms, _GRACE_MAX_MS)
+        self._timers_wait_until_ms = max(self._timers_wait_until_ms, entry.at_ms + grace_ms)
         if self._running_ms is not None:
-            grace_ms = min(entry.at_ms - entry.began_ms, _GRACE_MAX_MS)
-            self._running_ms = max(self._running_ms, entry.at_ms + grace_ms)
+            self._running_ms = max(self._running_ms, self._timers_wait_until_ms)
 
     def _judge(self, at_ms: int) -> None:
         running_ms = self._running_ms

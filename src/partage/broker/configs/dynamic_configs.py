@@ -217,7 +217,8 @@ class DynamicConfigs:
             return None if fault is None else Refusal(ErrorCode.INVALID_CONFIG, fault)
         # As in Kafka, INVALID_REQUEST and not INVALID_CONFIG (KAFKA-13609).
         static = sorted(configs.keys() - DYNAMIC_SETTINGS)
-        unknown = [each for each in static if each not in {*setting_names(), *_LISTENERS}]
+        known = {*setting_names(), *_LISTENERS}
+        unknown = [each for each in static if each not in known]
         if unknown:
             import difflib  # only for a refused config
 

@@ -180,7 +180,7 @@ def replay(blobs: Sequence[Buffer], settings: GroupSettings) -> Shard:
     two owners.
 
     Raises:
-        Malformed: A batch, or a record in it, is damaged.
+        MalformedError: A batch, or a record in it, is damaged.
     """
     shard = Shard(settings, subscribed_topics, KafkaEmbeddedProtocol())
     if any(has_transactions(blob) for blob in blobs):

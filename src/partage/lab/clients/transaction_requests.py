@@ -159,14 +159,12 @@ class WrongRequests:
         self._rng = Random(f"wrong requests {world.scenario.seed} {name}")
         self._repetition_rng = Random(f"repeated requests {world.scenario.seed} {name}")
 
-    @property
-    def is_due(self) -> bool:
+    def draw_is_due(self) -> bool:
         """Draw whether a producer sends a wrong request now."""
         share = self._world.options.wrong_request_share
         return not self._world.is_healed and self._rng.random() < share
 
-    @property
-    def is_repetition_due(self) -> bool:
+    def draw_is_repetition_due(self) -> bool:
         """Draw whether a producer sends a request twice now, over two connections."""
         share = self._world.options.repeated_request_share
         return not self._world.is_healed and self._repetition_rng.random() < share

@@ -317,7 +317,7 @@ class TransactionalProducer(ClientProcess):
     async def _send_after_lost_batch(self, targets: list[int]) -> None:
         producer_id = self._producer_id
         known = [index for index in targets if (producer_id, index) in self._written]
-        if known and self._wrong_requests.is_due:
+        if known and self._wrong_requests.draw_is_due():
             sequences = {index: self._sequences.get(index, 0) for index in known}
             index, message = self._wrong_requests.after_lost_batch(
                 producer_id, self._epoch, sequences
@@ -325,7 +325,7 @@ class TransactionalProducer(ClientProcess):
             await self._send_wrong_request(PRODUCE, message, self._leader_of(index))
 
     async def _send_with_foreign_id(self, targets: list[int]) -> None:
-        if self._wrong_requests.is_due:
+        if self._wrong_requests.draw_is_due():
             api, message = self._wrong_requests.with_foreign_id(
                 self.number, self._epoch, targets, is_new_protocol=self.is_new_protocol
             )
@@ -333,7 +333,7 @@ class TransactionalProducer(ClientProcess):
 
     async def _end_otherwise(self, producer_id: int, epoch: int, *, is_commit: bool) -> None:
         """End a transaction again, with the other decision, once all markers are written."""
-        if not self._wrong_requests.is_due:
+        if not self._wrong_requests.draw_is_due():
             return
         message = self._requests.end(producer_id, epoch, is_commit=is_commit)
         response = await self._send_wrong_request(END_TXN, message)
@@ -509,7 +509,7 @@ class TransactionalProducer(ClientProcess):
         for _ in range(_ATTEMPTS):
             broker_id = None if leader == self.broker_id else leader
             repeated: SimFuture[Any] | None = None
-            if self._wrong_requests.is_repetition_due:
+            if self._wrong_requests.draw_is_repetition_due():
                 repeated = SimFuture()
                 self.spawn(self._repeat(api, message, lane, broker_id, repeated))
             response = await self.request(api, message, lane, broker_id)

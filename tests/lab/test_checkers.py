@@ -296,6 +296,17 @@ def test_expiry_after_grace_period_is_accepted(silent_ms: int) -> None:
     expired(builder)
 
 
+def test_load_of_another_shard_does_not_extend_sessions() -> None:
+    """The session had ended before the pause, so its extra time does not begin there."""
+    builder = HistoryBuilder()
+    joined(builder)
+    builder.at_ms += 1_000
+    builder.append(history.ShardLoaded, shard=1, state={})
+    builder.at_ms += 5_500
+    stall(builder, 2_000)
+    expired(builder)
+
+
 def test_not_coordinator_from_former_owner_is_accepted() -> None:
     builder = HistoryBuilder()
     builder.append(history.ShardLoaded, broker=1, epoch=1, state={})

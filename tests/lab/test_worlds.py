@@ -39,9 +39,12 @@ MISJUDGED = (1419, 1_001_158, 1_003_568, 4_000_811, 5_001_055, 7_000_284)
 #: Seeds of both kinds, for worlds with several brokers and producers, before some worlds got
 #: transactional producers or members with the consumer protocol. The rule `commits` misjudged
 #: 1272: it counted a generation whose append had failed. 50015141 found the same bug as 50001121.
+#: The rule `session-expiry` misjudged 9318047: it took the load of another shard for that of the
+#: group's shard.
 SINCE = (
     378,
     1272,
+    9_318_047,
     50_000_531,
     50_001_121,
     50_015_141,

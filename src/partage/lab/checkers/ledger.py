@@ -190,12 +190,16 @@ class Ledger:
         """Call ``listener`` with each record that was appended but lost."""
         self._lost.append(listener)
 
+    def shard_of(self, group_id: str) -> int:
+        """Return the shard of a group; -1 if no record of it was appended."""
+        return self._shards.get(group_id, -1)
+
     def may_own(self, broker: int, group_id: str) -> bool:
         """Return True if a broker may own a group.
 
         It may if it loaded the group last, has not dropped it, and no other broker acquired it.
         """
-        log = self._logs[self._shards.get(group_id, -1)]
+        log = self._logs[self.shard_of(group_id)]
         return log.owner is None or (log.owner == broker and not log.is_unowned)
 
     def is_classic_since(self, group_id: str, at_ms: int) -> bool:

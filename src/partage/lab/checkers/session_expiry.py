@@ -61,7 +61,8 @@ class SessionExpiryChecker:
             str, tuple[int, int]
         ] = {}  # generation and start time of each group
         ledger.on_appended(self._write)
-        self._loaded_ms = 0  # sessions start again at a load
+        # sessions start again when a broker loads their shard
+        self._loaded_ms: dict[tuple[int, int], int] = {}
         self._expired: dict[_Place, MemberExpired] = {}
         history.subscribe(RequestReceived, self._on_request)
         history.subscribe(ResponseSent, self._on_response)
@@ -83,7 +84,7 @@ class SessionExpiryChecker:
                 self._generation_begins[record.group_id] = (record.generation, entry.at_ms)
 
     def _load(self, entry: ShardLoaded) -> None:
-        self._loaded_ms = entry.at_ms
+        self._loaded_ms[entry.broker, entry.shard] = entry.at_ms
 
     def _on_response(self, entry: ResponseSent) -> None:
         asked: Any = entry.request.message
@@ -134,11 +135,12 @@ class SessionExpiryChecker:
                 "session-expiry", f"{place} was expired after {silent_ms} of {session_ms} ms"
             )
         # The end of the session is known only within bounds: a response may have been delayed.
-        earliest_ms = max(self._alive_ms.get(place, 0), self._loaded_ms) + session_ms
+        shard = self._ledger.shard_of(entry.group_id)
+        loaded_ms = self._loaded_ms.get((entry.broker, shard), 0)
+        earliest_ms = max(self._alive_ms.get(place, 0), loaded_ms) + session_ms
         _, generation_began_ms = self._generation_begins.get(entry.group_id, (-1, 0))
         due_ms = (
-            max(self._last_response_ms.get(place, 0), self._loaded_ms, generation_began_ms)
-            + session_ms
+            max(self._last_response_ms.get(place, 0), loaded_ms, generation_began_ms) + session_ms
         )
         for stall in (self._stalls.get(None), self._stalls.get(entry.broker)):
             if stall is not None and stall.began_ms <= earliest_ms:

@@ -67,7 +67,9 @@ def create(admin: AdminClient, **configs: str) -> str:
 
 def test_producer_blames_keyless_records_only(broker: BrokerProcess, admin: AdminClient) -> None:
     topic = create(admin, cleanup_policy="compact")
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 3_000})
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 60_000})
+    # Without the metadata, flush could send each record in a batch of its own.
+    producer.list_topics(topic, timeout=PATIENCE_S)
     outcomes: dict[bytes, int] = {}
 
     def on_delivery(error: KafkaError | None, message: Any) -> None:

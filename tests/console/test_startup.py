@@ -51,6 +51,26 @@ from partage.console import main
 main()
 """
 
+INTERRUPTED = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "MODULE":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+from partage.console import main
+main()
+"""
+
+LIBRDKAFKA = """
+from partage.console.topics import commands
+def interrupted(cluster):
+    raise SystemError("result with an exception set") from KeyboardInterrupt()
+commands.describe_topics = interrupted
+from partage.console import main
+main()
+"""
+
 LISTING = """
 import json, sys
 from partage.console import main
@@ -98,6 +118,7 @@ def test_listing_commands_imports_none(arguments: list[str], environment: dict[s
         "partage.console.common",
         "partage.console.common.dispatch",
         "partage.console.common.errors",
+        "partage.console.common.signals",
         "partage.console.common.suggestions",
         "partage.model",
         "partage.model.version",
@@ -178,6 +199,50 @@ def test_ctrl_c_before_the_event_loop_ends_broker_with_one_line() -> None:
         check=False,
     )
     assert (ran.returncode, ran.stderr) == (130, "error: stopped\n")
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments"),
+    [
+        ("typer", ["--help"]),
+        ("partage.console.topics.commands", ["topics", "list"]),
+        ("partage.console.broker.quick_start", ["broker", "--ephemeral"]),
+    ],
+)
+def test_ctrl_c_during_imports_ends_command_without_traceback(
+    module: str, arguments: list[str]
+) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED.replace("MODULE", module), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_ctrl_c_after_imports_ends_command_with_exit_code() -> None:
+    """The handler of Ctrl-C is back, so that commands can commit and leave groups."""
+    module = "partage.proposals.sockets.broker_side.zookeeper_nodes"  # imported by the command
+    code = INTERRUPTED.replace("MODULE", module)
+    command = ["proposal", "broker-side", "frozen", "--state", "zookeeper://127.0.0.1:1/p"]
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (130, "")
+
+
+def test_ctrl_c_that_librdkafka_replaces_ends_command_with_exit_code() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", LIBRDKAFKA, "topics", "list"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (130, "")
 
 
 def test_quick_start_has_options_of_command() -> None:

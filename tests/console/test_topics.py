@@ -113,6 +113,14 @@ def test_exact_name_precedes_pattern(partage: PartageCli, name: str) -> None:
     assert chosen(f"{name}-nothing") == []
 
 
+def test_list_of_unknown_topics_is_empty_with_a_note(partage: PartageCli, name: str) -> None:
+    """The exit code is 0, as that of ``kafka-topics --list``; ``--describe`` fails in both."""
+    ran = partage("topics", "list", f"{name}-a", f"{name}-b.*")
+    assert len(ran.lines) == 1
+    assert ran.err.strip() == f"no topic matches {name}-a or {name}-b.*"
+    assert "no such topic" in partage.fails("topics", "describe", f"{name}-a")
+
+
 def test_delete_without_regex_never_matches_pattern(partage: PartageCli, name: str) -> None:
     kept = f"{name}Xv1"
     partage("topics", "create", kept)

@@ -8,11 +8,14 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 import partage
+from partage.console.command_tree import COMMANDS
+from partage.console.common.dispatch import CommandFamily, CommandTarget
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -33,8 +36,6 @@ NEEDS = {
     "partage.broker.cluster.tls": "zookeeper",
     "partage.client.arrow": "arrow",
     "partage.console.": "cli",
-    "partage.console.pipelines.rebalances": "arrow",
-    "partage.console.proposal.broker_side": "zookeeper",
     "partage.lab.spark_swarm": "spark",
     "partage.pipelines.rebalances.": "arrow",
     "partage.proposals.comparison.page": "plot",
@@ -50,6 +51,25 @@ NEEDS = {
     "partage.web.app": "web",
     "partage.web.server": "web",
 }
+RUN = """
+import json, sys
+blocked, arguments = json.loads(sys.argv[1])
+sys.modules |= dict.fromkeys(blocked)
+from partage.console.app import main
+sys.argv[1:] = arguments
+main()
+"""
+HELP = """
+import json, sys
+blocked, commands = json.loads(sys.argv[1])
+sys.modules |= dict.fromkeys(blocked)
+from partage.console.app import app
+for command in commands:
+    try:
+        app([*command.split(), "--help"], standalone_mode=False)
+    except ModuleNotFoundError as error:
+        sys.exit(f"{command}: {error}")
+"""
 IMPORT = """
 import importlib, json, sys
 blocked, modules = json.loads(sys.argv[1])
@@ -78,6 +98,19 @@ OPTIONAL = set().union(*EXTRAS.values())
 MODULES = [each.name for each in pkgutil.walk_packages(partage.__path__, "partage.")]
 
 
+def command_names(
+    entries: Mapping[str, CommandTarget | CommandFamily] = COMMANDS,
+) -> list[str]:
+    """Return the names of all commands, with those of their families."""
+    found = []
+    for name, entry in entries.items():
+        if isinstance(entry, CommandFamily):
+            found += [f"{name} {each}" for each in command_names(entry.commands)]
+        else:
+            found.append(name)
+    return found
+
+
 def usable(installed: set[str]) -> list[str]:
     """Return the modules that work with the base install and these packages."""
     return [
@@ -97,6 +130,47 @@ def test_extra_imports_its_modules(installed: set[str]) -> None:
         [sys.executable, "-c", IMPORT, given], capture_output=True, text=True, check=False
     )
     assert ran.stderr == ""
+
+
+def test_each_command_has_help_with_extra_cli_only() -> None:
+    given = json.dumps([sorted(OPTIONAL - EXTRAS["cli"]), command_names()])
+    ran = subprocess.run(
+        [sys.executable, "-c", HELP, given], capture_output=True, text=True, check=False
+    )
+    assert ran.stderr == ""
+    assert ran.stdout.count("Usage: ") == len(command_names())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (
+            ["pipeline", "rebalances", "-o", "x"],
+            "this command needs pyspark: pip install 'partage[spark]'",
+        ),
+        (
+            ["pipeline", "rebalances", "-o", "x", "--local"],
+            "this command needs pyarrow: pip install 'partage[arrow]'",
+        ),
+        (
+            ["proposal", "broker-side", "frozen", "--state", "zookeeper://h:1/p"],
+            "this command needs kazoo: pip install 'partage[zookeeper]'",
+        ),
+    ],
+    ids=["rebalances", "rebalances-local", "broker-side"],
+)
+def test_command_without_its_extra_names_the_extra(
+    arguments: list[str], error: str, tmp_path: Path
+) -> None:
+    given = json.dumps([sorted(OPTIONAL - EXTRAS["cli"]), arguments])
+    ran = subprocess.run(
+        [sys.executable, "-c", RUN, given],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert (ran.returncode, ran.stderr) == (1, f"error: {error}\n")
 
 
 def test_each_extra_but_lazy_ones_is_needed_by_a_module() -> None:

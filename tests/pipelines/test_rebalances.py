@@ -15,13 +15,13 @@ from pyarrow import csv, parquet
 
 from console.cli import PartageCli
 from partage.pipelines.rebalances.job import RebalancesOptions, rebalances
-from partage.pipelines.rebalances.pictures import draw, file_name
-from partage.pipelines.rebalances.results import (
-    LocalResults,
+from partage.pipelines.rebalances.output_directory import (
     OutputExistsError,
     TableFormat,
     check_output,
 )
+from partage.pipelines.rebalances.pictures import draw, file_name
+from partage.pipelines.rebalances.results import LocalResults
 from partage.pipelines.rebalances.spark_analysis import analyse_on_spark
 from partage.pipelines.rebalances.tables import (
     SCHEMAS,

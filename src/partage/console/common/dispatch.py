@@ -19,6 +19,7 @@ from partage.console.common.errors import (
     errors_on_stderr,
     usage_error,
 )
+from partage.console.common.signals import restore_interrupts
 from partage.console.common.suggestions import did_you_mean
 
 #: Texts of the library for invalid numbers, and plainer ones.
@@ -75,7 +76,9 @@ class LazyCommands(TyperGroup):
             family = LazyCommands(name=cmd_name, help=entry.summary, rich_markup_mode=None)
             family.entries = entry.commands
             return family
-        return typer.main.get_group(import_module(entry.module).app).commands[cmd_name]
+        command = typer.main.get_group(import_module(entry.module).app).commands[cmd_name]
+        restore_interrupts()
+        return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         try:
@@ -118,6 +121,11 @@ class RootCommands(LazyCommands):
                 raise usage_error(_one_line(error)) from None
             except Abort:
                 raise CommandError("stopped", EXIT_STOPPED) from None
+            except SystemError as error:
+                # librdkafka returns a result although a signal handler has raised.
+                if not isinstance(error.__cause__, KeyboardInterrupt):
+                    raise
+                exit_code = EXIT_STOPPED
         sys.exit(exit_code or 0)
 
 

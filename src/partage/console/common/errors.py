@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Final, NoReturn
 
 EXIT_FAILED = 1
@@ -42,6 +43,13 @@ class CommandError(Exception):
 def usage_error(message: str) -> CommandError:
     """Return the error for invalid options, with exit code 2."""
     return CommandError(message, EXIT_USAGE)
+
+
+def require_packages(*packages: str) -> None:
+    """Raise `ModuleNotFoundError` if a package is missing; `errors_on_stderr` explains it."""
+    for package in packages:
+        if find_spec(package) is None:
+            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
 
 
 def install_hint(*packages: str) -> str:

@@ -9,6 +9,12 @@ from typing import Any, Final, Self
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
+def restore_interrupts() -> None:
+    """Let Ctrl-C raise `KeyboardInterrupt` again, unless the process ignores it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class StopRequest:
     """Context manager that records the first Ctrl-C or SIGTERM. The second one ends the process.
 

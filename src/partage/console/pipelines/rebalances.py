@@ -11,7 +11,7 @@ import typer
 
 from partage.console.common.datetime_option import parse_datetime
 from partage.console.common.dispatch import command_app
-from partage.console.common.errors import CommandError, install_hint
+from partage.console.common.errors import CommandError, install_hint, require_packages
 from partage.console.common.options import JsonOption
 from partage.console.common.output import count, json_help, note, print_json
 from partage.console.common.pairs import parse_pairs
@@ -26,8 +26,8 @@ from partage.console.pipelines.spark_options import (
 from partage.pipelines.queries import QueryFailedError
 from partage.pipelines.rebalances.job import RebalancesOptions
 from partage.pipelines.rebalances.job import rebalances as run_rebalances
+from partage.pipelines.rebalances.output_directory import OutputExistsError, TableFormat
 from partage.pipelines.rebalances.report import RebalancesReport
-from partage.pipelines.rebalances.results import OutputExistsError, TableFormat
 from partage.pipelines.session import SparkUnavailableError, spark_session
 from partage.store.group_events import TOPIC
 
@@ -91,6 +91,8 @@ def rebalances(
       partage pipeline rebalances --output rebalances
       partage pipeline rebalances --group tower --local --output tower --format csv
     """
+    # PySpark first, because its extra includes pyarrow.
+    require_packages(*([] if local else ["pyspark"]), "pyarrow")
     options = RebalancesOptions(
         servers=bootstrap_server,
         output=output,

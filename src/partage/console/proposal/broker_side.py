@@ -9,7 +9,7 @@ import socket
 import uuid
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 import typer
@@ -37,12 +37,12 @@ from partage.proposals.broker_side.settings import (
     RebalanceMethod,
 )
 from partage.proposals.broker_side.topic_count import pattern_topic_count, static_topic_count
-from partage.proposals.sockets.broker_side.foreground import run_consumer, serve_broker
-from partage.proposals.sockets.broker_side.kafka_topics import KafkaTopics
-from partage.proposals.sockets.broker_side.push_broker import PushBrokerOptions
-from partage.proposals.sockets.broker_side.zookeeper_nodes import ZooKeeperNodes, use_nodes
 from partage.proposals.sockets.foreground import ForegroundError
 from partage.store.zookeeper import StoreError
+
+if TYPE_CHECKING:
+    from partage.proposals.sockets.broker_side.push_broker import PushBrokerOptions
+    from partage.proposals.sockets.broker_side.zookeeper_nodes import ZooKeeperNodes
 
 app = command_app()
 
@@ -219,6 +219,8 @@ def broker(
         )
     except (StateAddressError, ValueError) as error:
         raise usage_error(str(error)) from None
+    from partage.proposals.sockets.broker_side.push_broker import PushBrokerOptions
+
     asyncio.run(
         _serve(
             cluster,
@@ -301,6 +303,8 @@ def _check_group(group: str) -> None:
 
 
 def _in_zookeeper(state: str, work: Callable[[ZooKeeperNodes], Awaitable[T]]) -> T:
+    from partage.proposals.sockets.broker_side.zookeeper_nodes import use_nodes
+
     try:
         return asyncio.run(use_nodes(parse_state(state), work))
     except StateAddressError as error:
@@ -310,6 +314,9 @@ def _in_zookeeper(state: str, work: Callable[[ZooKeeperNodes], Awaitable[T]]) ->
 
 
 async def _serve(cluster: ClusterClient, options: PushBrokerOptions) -> None:
+    from partage.proposals.sockets.broker_side.foreground import serve_broker
+    from partage.proposals.sockets.broker_side.kafka_topics import KafkaTopics
+
     topics = KafkaTopics(
         cluster.bootstrap_servers, own_client_options(cluster.properties, cluster.timeout_ms)
     )
@@ -409,6 +416,8 @@ def consumer(
     def on_change(partitions: frozenset[TopicPartition]) -> None:
         names = ", ".join(f"{each.topic}-{each.partition}" for each in sorted(partitions))
         note(f"{settings.consumer_id} reads {names or 'nothing'}")
+
+    from partage.proposals.sockets.broker_side.foreground import run_consumer
 
     try:
         asyncio.run(

@@ -21,7 +21,7 @@ from partage.console.common.options import (
     required_names,
     with_cluster,
 )
-from partage.console.common.output import count, json_help, print_json
+from partage.console.common.output import count, json_help, note, print_json
 from partage.console.common.pairs import parse_pairs
 from partage.console.common.table import print_table
 from partage.console.topics.describe import (
@@ -93,12 +93,16 @@ def list_topics(
 ) -> None:
     """List topics with their partitions.
 
+    If no topic matches, the list is empty and the exit code is 0, as in Kafka. "topics describe"
+    fails then.
+
     \b
     Examples:
       partage topics list
       partage topics list 'fli.*' --exclude-internal --json
     """
-    found = _chosen(cluster, given_names(name, topic), exclude_internal, required=False)
+    patterns = given_names(name, topic)
+    found = _chosen(cluster, patterns, exclude_internal, required=False)
     lines = [
         TopicLine(each.name, len(each.partitions), replication_factor(each), each.is_internal)
         for each in found
@@ -110,6 +114,8 @@ def list_topics(
             ["TOPIC", "PARTITIONS", "REPLICATION-FACTOR"],
             [(line.topic, line.partitions, line.replication_factor) for line in lines],
         )
+    if patterns and not found:
+        note(f"no topic matches {' or '.join(patterns)}")
 
 
 @app.command("create", epilog=json_help(TopicCreationReport))

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from partage.pipelines.queries import QueryFailedError
+from partage.pipelines.rebalances.output_directory import TableFormat, check_output
 from partage.pipelines.rebalances.report import RebalancesReport, make_report
-from partage.pipelines.rebalances.results import Results, TableFormat, check_output, write_tables
 from partage.store.group_events import TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from partage.pipelines.rebalances.results import Results
 
 
 class RebalancesOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +77,8 @@ def rebalances(
         QueryFailedError: if the topic cannot be read, or has no matching events.
         OSError: if the output cannot be written.
     """
+    from partage.pipelines.rebalances.results import write_tables  # imports pyarrow
+
     check_output(options.output, may_overwrite=options.may_overwrite)
     step(f"reading {options.topic}")
     results, unread = _analyse(options, spark)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import pyarrow as pa
 
-from partage.pipelines.rebalances.results import Results
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from partage.pipelines.rebalances.results import Results
 
 #: Maximum number of groups and of members in the report; the tables have all.
 LISTED_MAX: Final = 10

@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from partage.pipelines.rebalances.output_directory import TABLES_DIRECTORY, TableFormat
 from partage.pipelines.rebalances.rows import AnalysisRow
 from partage.pipelines.rebalances.tables import SCHEMAS, TABLES, make_table
 
 _NEW: Final = "tables.new"
-_TABLES: Final = "tables"
-
-
-class TableFormat(StrEnum):
-    """File format of the tables."""
-
-    PARQUET = "parquet"
-    CSV = "csv"
-
-
-class OutputExistsError(ValueError):
-    """The output already has tables and must not be overwritten, or is a file."""
 
 
 class Results(Protocol):
@@ -73,25 +61,9 @@ class LocalResults:
         return {name: table.num_rows for name, table in self._tables.items()}
 
 
-def check_output(output: Path, *, may_overwrite: bool) -> None:
-    """Check that the output can be written, and create its directory.
-
-    Raises:
-        OutputExistsError: if it has tables, or is a file.
-        OSError: if the directory cannot be created.
-    """
-    if output.exists() and not output.is_dir():
-        raise OutputExistsError(f"{output} is a file; --output takes a directory")
-    if (output / _TABLES).exists() and not may_overwrite:
-        raise OutputExistsError(
-            f"{output} has the tables of an earlier run: use another --output, or --overwrite"
-        )
-    output.mkdir(parents=True, exist_ok=True)
-
-
 def write_tables(results: Results, output: Path, kind: TableFormat) -> dict[str, int]:
     """Write all tables. The tables of an earlier run stay until the new ones are complete."""
-    new, tables = output / _NEW, output / _TABLES
+    new, tables = output / _NEW, output / TABLES_DIRECTORY
     shutil.rmtree(new, ignore_errors=True)
     rows = results.write(new, kind)
     shutil.rmtree(tables, ignore_errors=True)

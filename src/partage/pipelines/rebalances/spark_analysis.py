@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partage.pipelines.queries import QueryFailedError, spark_errors
-from partage.pipelines.rebalances.results import TableFormat
+from partage.pipelines.rebalances.output_directory import TableFormat
 from partage.pipelines.rebalances.tables import GROUP_TABLES_TYPE, SCHEMAS, TABLES, analyse_groups
 from partage.spark.failures import failure_reason
 

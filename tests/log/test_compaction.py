@@ -171,6 +171,41 @@ def test_compaction_honors_min_and_max_lag() -> None:
     assert host.compact() is not None
 
 
+@pytest.fixture
+def hollow_host() -> Host:
+    """A host whose first segments have one empty batch: the last one of an idempotent producer."""
+    host = host_of(
+        cleanup_policy="compact,delete",
+        min_compaction_lag_ms=1000,
+        retention_ms=DAY_MS,
+        delete_retention_ms=0,
+    )
+    host.write(batch((b"a", VALUE), producer=(1, 0, 0)))
+    host.write(*(batch((b"a", VALUE)) for _ in range(3)))
+    for key in b"abab":
+        host.now_ms += 1001
+        host.write(*(batch((b"%c" % key, VALUE), at_ms=host.now_ms) for _ in range(4)))
+        host.compact()
+    headers = [header for _, header in whole_batches(host.fetch(0))]
+    assert headers[0].record_count == 0
+    assert headers[0].next_offset < headers[1].base_offset
+    return host
+
+
+def test_segment_without_records_does_not_stop_compaction(hollow_host: Host) -> None:
+    host = hollow_host
+    host.now_ms += 1001
+    host.write(batch((b"c", VALUE), at_ms=host.now_ms))  # now, after everything else
+    assert host.compact() is not None
+
+
+def test_segment_without_records_expires(hollow_host: Host) -> None:
+    host = hollow_host
+    host.now_ms += DAY_MS
+    host.write(batch((b"c", VALUE), at_ms=host.now_ms))
+    assert host.log.apply_retention(host.now_ms) is not None
+
+
 def test_max_lag_counts_from_first_dirty_record() -> None:
     """KIP-354: a segment that fills slowly must not double the time that its records wait."""
     host = Host(

@@ -468,11 +468,10 @@ class PartitionLog:
         if self._compacted is None:
             self._compacted = read_progress(self._disk, self.directory)
         progress = self._compacted
+        times_ms = self._segments.newest_times_ms(self._written_ms)
         candidates = [
-            CleanableSegment(
-                one.base_offset, end, one.size, self._newest_ms(one), self._oldest_ms(one)
-            )
-            for one, end in closed
+            CleanableSegment(one.base_offset, end, one.size, newest, self._oldest_ms(one, newest))
+            for (one, end), newest in zip(closed, times_ms, strict=False)
         ]
         segments = find_cleanable(candidates, self.config, progress, now_ms)
         if not segments:
@@ -555,19 +554,14 @@ class PartitionLog:
         return Write(path, 0, [self.producer_state.snapshot()])
 
     def _retention_candidates(self) -> list[RetentionCandidate]:
-        segments = list(self._segments)
+        segments, times_ms = list(self._segments), self._segments.newest_times_ms(self._written_ms)
         ends = [segment.base_offset for segment in segments[1:]] + [self.end_offset]
         return [
-            RetentionCandidate(one.size, self._newest_ms(one), end, one is self._segments.active)
-            for one, end in zip(segments, ends, strict=True)
+            RetentionCandidate(one.size, newest, end, one is self._segments.active)
+            for one, newest, end in zip(segments, times_ms, ends, strict=True)
         ]
 
-    def _newest_ms(self, segment: Segment) -> int:
-        """Return a segment's largest timestamp, or the time of the last append if it has none."""
-        timestamp_ms = segment.max_timestamp(self._disk).timestamp_ms
-        return timestamp_ms if timestamp_ms >= 0 else self._written_ms
-
-    def _oldest_ms(self, segment: Segment) -> int:
+    def _oldest_ms(self, segment: Segment, newest_ms: int) -> int:
         """Return the time of a segment's first record, which this reads from disk once.
 
         Only a topic with ``max.compaction.lag.ms`` needs it.
@@ -576,9 +570,9 @@ class PartitionLog:
         if self.config.max_compaction_lag_ms < NO_LAG_MAX_MS:
             header = segment.first_header(self._disk)
         if header is None or header.is_log_append_time:
-            return self._newest_ms(segment)
+            return newest_ms
         first_ms = header.base_timestamp_ms
-        return first_ms if first_ms >= 0 else self._newest_ms(segment)
+        return first_ms if first_ms >= 0 else newest_ms
 
     def _remove(self, count: int, now_ms: int) -> DurableStep:
         """Remove the first ``count`` segments from the log."""

@@ -101,9 +101,16 @@ def find_cleanable(
     progress: CompactionProgress,
     now_ms: int,
 ) -> Sequence[CleanableSegment]:
-    """Return the segments to compact now, from the first on; none if it is not yet worthwhile."""
+    """Return the segments to compact now, from the first on; none if it is not yet worthwhile.
+
+    Segments that were compacted before are old enough, whatever their timestamps, as in Kafka.
+    """
     old_enough_ms = now_ms - config.min_compaction_lag_ms
-    young = (at for at, one in enumerate(segments) if one.newest_ms > old_enough_ms)
+    young = (
+        at
+        for at, one in enumerate(segments)
+        if one.newest_ms > old_enough_ms and one.end_offset > progress.cleaned_to
+    )
     ripe = segments[: next(young, len(segments))] if config.min_compaction_lag_ms else segments
     dirty = [one for one in ripe if one.end_offset > progress.cleaned_to and one.size]
     total_bytes = sum(one.size for one in ripe)

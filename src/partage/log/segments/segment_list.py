@@ -178,6 +178,19 @@ class SegmentList:
         pairs = zip(self._segments, ends, strict=False)
         return [pair for pair in pairs if pair[0].base_offset < self.durable.base_offset]
 
+    def newest_times_ms(self, written_ms: int) -> list[int]:
+        """Return the largest timestamp of each segment.
+
+        One that has none is not newer than the segment after it: compaction may have left it
+        without records. The last one then has ``written_ms``, the time of the last append.
+        """
+        newest_ms, found = written_ms, list[int]()
+        for segment in reversed(self._segments):
+            timestamp_ms = segment.max_timestamp(self._disk).timestamp_ms
+            newest_ms = timestamp_ms if timestamp_ms >= 0 else newest_ms
+            found.append(newest_ms)
+        return found[::-1]
+
     def unload_indexes(self) -> None:
         """Unload the indexes of closed segments."""
         for segment, _ in self.durable_closed():

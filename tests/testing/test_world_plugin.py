@@ -127,6 +127,21 @@ async def test_partitions(partage_world):
     )
 
 
+def test_invalid_setting_of_the_broker_is_refused(run) -> None:
+    text = """
+import pytest
+
+
+@pytest.mark.partage_broker({"num.partition": 3})
+async def test_partitions(partage_world):
+    pass
+"""
+    output = run(text, errors=1)
+    reason = "num.partition is not a broker setting; did you mean num.partitions?"
+    assert f"the marker partage_broker is invalid: {reason}" in output
+    assert "apply_overrides" not in output
+
+
 def test_marker_sets_the_number_of_brokers(run) -> None:
     run(
         """

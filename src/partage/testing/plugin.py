@@ -213,9 +213,11 @@ def partage_world(
         if error.name != "greenlet":
             raise
         raise _failure("partage_world needs greenlet; run pip install 'partage[world]'") from None
-    world = PartageWorld(
-        partage_world_seed, tmp_path, _marked_settings(request), brokers=_marked_brokers(request)
-    )
+    settings, brokers = _marked_settings(request), _marked_brokers(request)
+    try:
+        world = PartageWorld(partage_world_seed, tmp_path, settings, brokers=brokers)
+    except (TypeError, ValueError) as error:
+        raise _failure(f"the marker {_MARKER} is invalid: {error}") from None
     yield world
     world.close()
 

@@ -38,6 +38,11 @@ _PORT: Final = 9092
 _STATE: Final = StateAddress(servers=f"{ZOOKEEPER}:2181", path="/partage")
 
 
+def check_settings(settings: Settings) -> None:
+    """Raise `ValueError` or `TypeError` if a setting of a broker is unknown or invalid."""
+    apply_overrides(BrokerSettings(), to_texts(settings))
+
+
 class WorldBrokers:
     """The brokers of a world.
 

@@ -238,8 +238,13 @@ class FaultInjection(ABC):
             count: the number of faults.
             within_s: the time in which they begin, in virtual seconds.
             targets: the processes; by default all that run now, and the brokers.
+
+        Raises:
+            ValueError: a target is not the name of a process that was started.
         """
         names = sorted(targets or self._processes)
+        for name in names:
+            self._known(name)
         peers = names if self._zookeeper is None else [*names, ZOOKEEPER]
         rng = self._fault_rng
         for _ in range(count):

@@ -79,7 +79,16 @@ class WorldProcess:
         self._watchers: dict[object, Callable[[], None]] = {}
 
     def start(self, main: Main) -> None:
-        """Start the main coroutine."""
+        """Start the main coroutine.
+
+        Raises:
+            TypeError: ``main`` is not a function that returns a coroutine.
+        """
+        if not callable(main):
+            raise TypeError(
+                f"process {self.name!r} needs a function that returns a coroutine, not "
+                f"{type(main).__name__}: write lambda: work(servers) instead of work(servers)"
+            )
         work = self.context.run(main)
         self.task = self._loop.create_task(work, context=self.context)
 

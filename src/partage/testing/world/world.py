@@ -16,7 +16,7 @@ from partage.broker.broker import Broker
 from partage.log.disk import Disk
 from partage.model.topic_partition import TopicPartition
 from partage.testing.settings import Settings
-from partage.testing.world.brokers import WorldBrokers, is_fault_of_surroundings
+from partage.testing.world.brokers import WorldBrokers, check_settings, is_fault_of_surroundings
 from partage.testing.world.errors import InvariantError, WaitTimeoutError
 from partage.testing.world.event_loop import WorldLoop
 from partage.testing.world.fault_injection import FaultInjection
@@ -77,6 +77,7 @@ class PartageWorld(FaultInjection):
     ) -> None:
         if brokers < 1:
             raise ValueError(f"brokers must be at least 1, not {brokers}")
+        check_settings(settings or {})  # before the event loop, which nothing would close
         self.seed = seed
         self.directory = directory
         self._given_settings = settings
@@ -453,7 +454,13 @@ class PartageWorld(FaultInjection):
     def always(self, invariant: F) -> F:
         """Check an invariant every 50 ms of virtual time: a function that returns False or raises
         `AssertionError` fails the test. Use it as a decorator.
+
+        Raises:
+            TypeError: the invariant is a coroutine function.
         """
+        if inspect.iscoroutinefunction(invariant):
+            name = getattr(invariant, "__name__", "invariant")
+            raise TypeError(f"{name!r} is a coroutine function: always() takes a plain function")
         if not self._always:
             self._loop.call_later(_CHECK_INTERVAL_S, self._check_always)
         self._always.append(invariant)

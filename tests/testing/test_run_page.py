@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -157,3 +158,29 @@ def test_consumer_protocol_has_owners_too(tmp_path: Path) -> None:
     owned = world.recorder.owned_partitions()
     assert {each.partition.partition for each in owned} == {0, 1}
     assert all(each.to_s > each.from_s for each in owned)
+
+
+def test_partitions_assigned_after_the_join_stay_owned(tmp_path: Path) -> None:
+    """With the consumer protocol, a member first reports that it owns no partition."""
+    world = PartageWorld(1, tmp_path)
+    world.record_requests()
+
+    async def work() -> None:
+        servers = world.bootstrap_servers
+        async with Consumer(servers, group_id="g", group_protocol="consumer") as reader:
+            reader.subscribe(["orders"])
+            async for _ in reader:
+                pass
+
+    def owners() -> set[str]:
+        now_s = world.elapsed_s
+        return {each.process for each in world.recorder.owned_partitions() if each.to_s == now_s}
+
+    async def scenario() -> None:
+        await world.create_topic("orders", partitions=2)
+        world.process(work, name="worker-1")
+        world.process(work, name="worker-2")
+        await asyncio.sleep(60)
+        assert owners() == {"worker-1", "worker-2"}
+
+    world.run(scenario)

@@ -142,6 +142,7 @@ class RequestRecorder:
         self.requests: list[RecordedRequest] = []
         self._ended: list[OwnedPartition] = []
         self._owned: dict[_Member, dict[TopicPartition, float]] = {}
+        self._unreported: dict[_Member, set[TopicPartition]] = {}  # of the last assignment
         self._last_commits: dict[tuple[str, str], dict[TopicPartition, int]] = {}
 
     def observe(self, broker: Broker) -> None:
@@ -242,7 +243,11 @@ class RequestRecorder:
             if message.member_epoch < 0:
                 self._release(member)
             elif message.topic_partitions is not None:
-                self._release(member, _partitions_by_id(message.topic_partitions, topic_name))
+                reported = _partitions_by_id(message.topic_partitions, topic_name)
+                unreported = self._unreported.setdefault(member, set())
+                unreported.difference_update(reported)
+                self._release(member, [*reported, *unreported])
+                self._own(member, reported)
 
     def _on_group_response(
         self,
@@ -268,6 +273,9 @@ class RequestRecorder:
             partitions = _partitions_by_id(response.assignment.topic_partitions, topic_name)
             request.text += f" got {_describe(partitions)}"
             request.has_assignment = True
+            # A member may repeat what it owned before it reports these.
+            reported = set(self._owned.get(member, ())) - self._unreported.get(member, set())
+            self._unreported[member] = set(partitions) - reported
             self._own(member, partitions)
 
     def _own(self, member: _Member, partitions: Iterable[TopicPartition]) -> None:

@@ -254,6 +254,15 @@ def own_assignors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     sys.modules.pop("mine", None)
 
 
+@pytest.fixture
+def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current directory, for the user's module ``my_service``."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield tmp_path
+    sys.modules.pop("my_service", None)
+
+
 class TestWhatIf:
     @PATIENT
     def test_whatif_starts_with_live_assignment(
@@ -498,6 +507,86 @@ class TestWhatIf:
         assert "has no member 'missing'" in refused
         assert failed == "assignor mine:Broken failed: KeyError: 'length' (mine.py, line 32)"
         assert unclear == "--rack 'east' is not MEMBER=RACK, such as client-1=east"
+
+    @PATIENT
+    def test_whatif_runs_consumer_of_the_page(
+        self, partage: PartageCli, topic: str, name: str, own_directory: Path
+    ) -> None:
+        """The example of docs/simulator.md processes 20 records per second."""
+        page = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
+        (code,) = re.findall(r"```python\n(.*?async def consume\(.*?)```", page, re.DOTALL)
+        code = code.replace('"readers"', repr(name)).replace('"orders"', repr(topic))
+        (own_directory / "my_service.py").write_text(code)
+        partage("produce", "-t", topic, "-p", 1, stdin=records(["a"] * 10))
+        with OurConsumer(
+            partage.bootstrap_servers, group_id=name, auto_offset_reset="earliest"
+        ) as member:
+            member.subscribe([topic])
+            while len(member.assignment()) < 4:
+                member.poll(50)
+            arguments = ("lab", "whatif", name, "--sample-s", 0.1, "--rate", 10)
+            arguments += ("--event", "join", "--joining-members", 1)
+            assumed = partage(*arguments, "--assignor", "range", "--json").json
+            arguments += ("--consumer", "my_service:consume")
+            found = partage(*arguments, "--assignor", "range", "--json").json
+            shown = partage(*arguments).out
+            static = partage.fails(*arguments[:-1], "my_service:without_options", code=2)
+        (result,) = found["results"]
+        assert (found["consumer"], found["speed_source"]) == ("my_service:consume", "consumer")
+        assert found["member_records_per_second"] == pytest.approx(20, rel=0.1)
+        assert (result["assignor"], result["moved_partitions"]) == ("range", 2)
+        assert (assumed["consumer"], assumed["speed_source"]) == (None, "assumed")
+        assert assumed["member_records_per_second"] == 1_000
+        (other,) = assumed["results"]
+        assert other["lag_by_second"] != result["lag_by_second"]
+        assert "(measured with my_service:consume)" in shown
+        assert "cooperative-sticky" in shown, "the assignor of the code"
+        assert static == "module 'my_service' has no 'without_options'"
+
+    @PATIENT
+    def test_whatif_of_consumer_that_fails_shows_its_line(
+        self, partage: PartageCli, topic: str, name: str, own_directory: Path
+    ) -> None:
+        code = "async def consume(servers):\n    raise KeyError('size')\n"
+        (own_directory / "my_service.py").write_text(code)
+        with OurConsumer(
+            partage.bootstrap_servers, group_id=name, group_instance_id="static-1"
+        ) as member:
+            member.subscribe([topic])
+            while len(member.assignment()) < 4:
+                member.poll(50)
+            arguments = ("lab", "whatif", name, "--sample-s", 0.1)
+            arguments += ("--consumer", "my_service:consume")
+            static = partage.fails(*arguments)
+            code = code.replace("servers", "servers, options")
+            (own_directory / "my_service.py").write_text(code)
+            sys.modules.pop("my_service")
+            failed = partage.fails(*arguments)
+        assert static.startswith(f"group {name} has static members, such as static-1: give ")
+        assert failed == "my_service:consume failed: KeyError: 'size' (my_service.py, line 2)"
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["nowhere:consume"], "there is no module 'nowhere' for nowhere:consume: its direc"),
+            (["my_service:blocks"], "my_service:blocks is not a coroutine function (async def) "),
+            (
+                ["my_service:consume", "--assignor", "range"],
+                "--assignor has no effect on my_service:consume: give the function a parameter o",
+            ),
+            (
+                ["my_service:consume", "--session-timeout-ms", 9_000],
+                "--session-timeout-ms has no effect on my_service:consume: give the function a p",
+            ),
+        ],
+    )
+    def test_whatif_of_invalid_consumer_fails_first(
+        self, partage: PartageCli, own_directory: Path, arguments: list[object], message: str
+    ) -> None:
+        code = "async def consume(servers):\n    pass\n\n\ndef blocks(servers):\n    pass\n"
+        (own_directory / "my_service.py").write_text(code)
+        command = ("lab", "whatif", "--group", "nobody", "--consumer", *arguments)
+        assert partage.fails(*command, code=2).startswith(message)
 
     @pytest.mark.parametrize(
         ("picture", "message"),

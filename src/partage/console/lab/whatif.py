@@ -9,15 +9,16 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
 
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.dispatch import command_app
-from partage.console.common.errors import CommandError, usage_error
+from partage.console.common.errors import CommandError, install_hint, usage_error
 from partage.console.common.options import (
     GroupArgument,
     GroupOption,
@@ -34,6 +35,7 @@ from partage.console.common.output import (
     print_json,
 )
 from partage.console.common.table import print_table
+from partage.console.lab.live_samples import read_samples
 from partage.console.lab.live_view import (
     HEARTBEAT_INTERVAL_MS,
     SPEED_MIN,
@@ -49,8 +51,12 @@ from partage.lab.whatif.assignor_choice import (
     make_assignor,
 )
 from partage.lab.whatif.live_group import LiveGroup, LiveMember
-from partage.lab.whatif.trial import Trial, TrialResult
-from partage.lab.whatif.trial_pool import run_trials
+from partage.lab.whatif.trial import SampleRecord, Trial, TrialResult
+from partage.lab.whatif.trial_pool import TrialProgressCallback, call_with_fixed_hashes, run_trials
+from partage.model.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from partage.testing.whatif.consumer_function import ConsumerFunction
 
 app = command_app()
 
@@ -71,7 +77,9 @@ class WhatIfReport(msgspec.Struct, frozen=True, kw_only=True):
     have no owner. ``lag`` is in records, without ``uncommitted_partitions``, for which the group
     has no committed offset. ``records_per_second`` was measured for ``measured_s``, or is given by
     ``--rate``. The timeouts are those that the members joined with (``timeout_source`` is
-    ``members``), or Kafka's defaults (``kafka``), whatever is tried.
+    ``members``), or Kafka's defaults (``kafka``), whatever is tried. ``consumer`` is the code of
+    ``--consumer``. ``member_records_per_second`` was measured with it if ``speed_source`` is
+    ``consumer``, and is assumed or set by ``--speed`` otherwise (``assumed``).
     """
 
     group: str
@@ -89,6 +97,8 @@ class WhatIfReport(msgspec.Struct, frozen=True, kw_only=True):
     session_timeout_ms: int
     max_poll_interval_ms: int
     timeout_source: str
+    consumer: str | None
+    speed_source: str
     remarks: list[str]
     results: list[TrialResult]
 
@@ -107,6 +117,16 @@ def whatif(
             help="Assignor to simulate, or your own as module:Class; repeatable. uniform: the "
             "group after its migration to the consumer protocol. Default: the group's assignor and "
             "cooperative-sticky, or uniform for a group with the consumer protocol.",
+        ),
+    ] = None,
+    consumer: Annotated[
+        str | None,
+        typer.Option(
+            "--consumer",
+            metavar="MODULE:FUNCTION",
+            help="Your coroutine function that runs a consumer: each member runs it in a simulated "
+            "world. It gets the bootstrap servers, and options if it has that parameter. "
+            "Default: members that read no records.",
         ),
     ] = None,
     event: Annotated[
@@ -216,17 +236,47 @@ def whatif(
       partage lab whatif readers --event restart --away-s 30 --rate 5000
       partage lab whatif readers --assignor sticky --assignor my_assignors:Closest
       partage lab whatif readers --assignor rack-aware --rack client-1=east --rack client-2=west
+      partage lab whatif readers --consumer my_service:consume --event restart
     """
     wanted = required_name(name, group, "group")
     if picture is not None:
         check_chart_path(picture)
     _check_assignors(assignor or [])
     racks = _parse_racks(rack or [])
+    function = None
+    if consumer is not None:
+        given = {
+            "--assignor": assignor,
+            "--rack": rack,
+            "--session-timeout-ms": session_timeout_ms,
+            "--max-poll-interval-ms": max_poll_interval_ms,
+        }
+        function = _load_consumer(consumer, [name for name, value in given.items() if value])
     with ProgressBar(f"reading group {wanted}", hidden=json):
         observed = observe_group(cluster, wanted, sample_s)
-    names = list(dict.fromkeys(assignor or _default_assignors(observed)))
+    names = [""] if consumer else _default_assignors(observed) if not assignor else []
+    names = list(dict.fromkeys(assignor or names))
     live = _with_racks(observed.group, racks)
     live = _with_poll_interval(_with_load(live, rate, speed), max_poll_interval_ms)
+    speed_source = "assumed"
+    samples: tuple[SampleRecord, ...] = ()
+    tried = {"session_timeout_ms": session_timeout_ms, "max_poll_interval_ms": max_poll_interval_ms}
+    consumer_options = tuple(name for name, value in tried.items() if value)
+    remarks = list(observed.remarks)
+    if function is not None:
+        _check_static_members(live, function)
+        samples = read_samples(cluster, [TopicPartition(p.topic, p.index) for p in live.partitions])
+        first = Trial(
+            group=_with_session(live, (session_timeout_ms or [live.session_timeout_ms])[0]),
+            event=TrialEvent.REBALANCE,
+            assignor=names[0],
+            consumer=function.path,
+            consumer_options=consumer_options,
+            samples=samples,
+        )
+        measured = _measure_speed(first, remarks, hidden=json)
+        if measured is not None and measured < live.speed:
+            live, speed_source = msgspec.structs.replace(live, speed=measured), "consumer"
     trials = [
         Trial(
             group=_with_session(live, timeout_ms),
@@ -234,6 +284,9 @@ def whatif(
             assignor=name,
             joining_members=joining_members,
             away_ms=round(1000 * away_s),
+            consumer=consumer,
+            consumer_options=consumer_options,
+            samples=samples,
         )
         for each in event or TrialEvent
         for timeout_ms in session_timeout_ms or [live.session_timeout_ms]
@@ -256,7 +309,9 @@ def whatif(
         session_timeout_ms=observed.group.session_timeout_ms,
         max_poll_interval_ms=observed.group.max_poll_interval_ms,
         timeout_source="members" if observed.has_timeouts else "kafka",
-        remarks=observed.remarks,
+        consumer=consumer,
+        speed_source=speed_source,
+        remarks=remarks,
         results=_run_trials(trials, jobs, hidden=json),
     )
     basis = _basis(answer, is_rate_said=rate is not None)
@@ -273,20 +328,94 @@ def whatif(
 # Trials
 
 
+def _import_from_current_directory() -> None:
+    """Let imports find modules in the current directory, as ``python -m`` does."""
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+
+
 def _check_assignors(names: list[str]) -> None:
     """Raise a usage error for an assignor that does not exist; import those of the user."""
-    if (
-        any(":" in name for name in names)
-        and "" not in sys.path
-        and str(Path.cwd()) not in sys.path
-    ):
-        sys.path.insert(0, str(Path.cwd()))  # as ``python -m`` does
+    if any(":" in name for name in names):
+        _import_from_current_directory()
     for name in names:
         if name != CONSUMER_PROTOCOL_ASSIGNOR:
             try:
                 make_assignor(name)
             except AssignorChoiceError as error:
                 raise usage_error(str(error)) from error
+
+
+def _load_consumer(path: str, given: list[str]) -> ConsumerFunction:
+    """Import the user's code.
+
+    Args:
+        path: Its import path.
+        given: Options of the command that only code with a parameter for options can follow.
+
+    Raises:
+        CommandError: There is no such code, or it cannot follow an option.
+    """
+    if find_spec("greenlet") is None:
+        raise CommandError(f"--consumer needs greenlet: {install_hint('greenlet')}")
+    # Imported here: other trials need neither the broker nor the simulated world.
+    from partage.testing.whatif.consumer_function import (
+        OPTIONS_PARAMETER,
+        ConsumerChoiceError,
+        ConsumerFunction,
+    )
+
+    _import_from_current_directory()
+    try:
+        function = ConsumerFunction(path)
+    except ConsumerChoiceError as error:
+        raise usage_error(str(error)) from error
+    if given and not function.has_options:
+        raise usage_error(
+            f"{given[0]} has no effect on {path}: give the function a parameter "
+            f"{OPTIONS_PARAMETER}, and pass it on to its consumer (**{OPTIONS_PARAMETER})"
+        )
+    return function
+
+
+def _check_static_members(live: LiveGroup, function: ConsumerFunction) -> None:
+    static = [each.instance_id for each in live.members if each.instance_id is not None]
+    if static and not function.has_options:
+        raise CommandError(
+            f"group {live.name} has static members, such as {static[0]}: give {function.path} a "
+            "parameter options, and pass it on to its consumer (**options); it has the "
+            "group_instance_id of the member"
+        )
+
+
+def _measure_speed(trial: Trial, remarks: list[str], *, hidden: bool) -> float | None:
+    """Return the records per second that a member with the user's code processes.
+
+    Args:
+        trial: The group and the code.
+        remarks: Gets a remark if the speed is not measurable.
+        hidden: True to show no progress.
+    """
+    from partage.testing.whatif.consumer_function import ConsumerCodeError
+    from partage.testing.whatif.consumer_trial import probe_consumer
+    from partage.testing.whatif.record_writer import RATE_MAX
+
+    with ProgressBar(f"running {trial.consumer}", hidden=hidden):
+        try:
+            probe = call_with_fixed_hashes(probe_consumer, trial)
+        except ConsumerCodeError as error:
+            raise CommandError(str(error)) from error
+        except BrokenProcessPool:
+            raise CommandError(f"the process that ran {trial.consumer} was killed") from None
+    rate = sum(p.rate for p in trial.group.partitions)
+    if rate > RATE_MAX:
+        remarks.append(
+            f"{RATE_MAX:,.0f} of {rate:,.0f} records/s are written for {trial.consumer}; the lags "
+            "are computed with all of them"
+        )
+    if not probe.has_committed:
+        remarks.append(f"{trial.consumer} committed no offsets, so its speed was not measured")
+    return probe.speed
 
 
 def _parse_racks(given: list[str]) -> dict[str, str]:
@@ -370,11 +499,13 @@ def _run_trials(trials: list[Trial], jobs: int, *, hidden: bool) -> list[TrialRe
         def on_progress(number: int, share: float) -> None:
             done[number] = share
             trial = trials[number]
-            detail = f"{EVENT_TITLES[trial.event]}, {trial.assignor}"
+            detail = f"{EVENT_TITLES[trial.event]}, {trial.assignor or trial.consumer}"
             progress.update(detail, sum(done), len(trials))
 
         try:
-            return run_trials(trials, jobs, on_progress)
+            if trials[0].consumer is None:
+                return run_trials(trials, jobs, on_progress)
+            return _run_consumer_trials(trials, jobs, on_progress)
         except AssignorFailureError as error:
             raise CommandError(str(error)) from error
         except BrokenProcessPool:
@@ -383,16 +514,29 @@ def _run_trials(trials: list[Trial], jobs: int, *, hidden: bool) -> list[TrialRe
             ) from None
 
 
+def _run_consumer_trials(
+    trials: list[Trial], jobs: int, on_progress: TrialProgressCallback
+) -> list[TrialResult]:
+    from partage.testing.whatif.consumer_function import ConsumerCodeError
+    from partage.testing.whatif.consumer_trial import run_consumer_trial
+
+    try:
+        return run_trials(trials, jobs, on_progress, run_consumer_trial, has_fixed_hashes=True)
+    except ConsumerCodeError as error:
+        raise CommandError(str(error)) from error
+
+
 # Output
 
 
 def _basis(answer: WhatIfReport, *, is_rate_said: bool) -> str:
     """Return the assumptions for the lags."""
     rate = "set by --rate" if is_rate_said else f"measured for {answer.measured_s:.1f} s"
+    speed = answer.member_records_per_second
     return (
         f"lag {count(answer.lag, 'record')} by committed offsets; "
         f"{answer.records_per_second:,.1f} records/s are written ({rate}); a member reads up to "
-        f"{answer.member_records_per_second:,.0f} records/s"
+        f"{speed:,.{0 if speed >= 100 else 1}f} records/s"
     )
 
 
@@ -404,7 +548,8 @@ def _print_report(answer: WhatIfReport, basis: str) -> None:
         f"group {answer.group}{generation}: {count(answer.partitions, 'partition')}, assigned by "
         f"{answer.assignor} to {count(answer.members, 'member')}{without}"
     )
-    print(f"{basis} (--speed)")
+    measured = f"measured with {answer.consumer}"
+    print(f"{basis} ({'--speed' if answer.speed_source == 'assumed' else measured})")
     print(
         f"session timeout {answer.session_timeout_ms / 1000:g} s, max.poll.interval "
         f"{answer.max_poll_interval_ms / 1000:g} s, {_TIMEOUT_SOURCES[answer.timeout_source]}"

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import traceback
 from collections.abc import Mapping
-from importlib import import_module
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from partage import assignors as exported
 from partage.assignors import Assignor
 from partage.assignors.server_side import Uniform
+from partage.lab.whatif.import_path import ImportPathError, describe_failure, import_object
 
 #: The client-side assignors of Partage by name, which members can offer.
 ASSIGNORS: Final[Mapping[str, type[Assignor]]] = {
@@ -48,7 +46,10 @@ def make_assignor(name: str) -> Assignor:
                 f"unknown assignor {name!r}; assignors are {known}, or your own as module:Class"
             )
         return ASSIGNORS[name]()
-    found = _import(name)
+    try:
+        found = import_object(name)
+    except ImportPathError as error:
+        raise AssignorChoiceError(str(error)) from error
     if isinstance(found, Assignor):
         return found.at_version(found.version)
     if not (isinstance(found, type) and issubclass(found, Assignor)):
@@ -74,26 +75,6 @@ def make_assignor(name: str) -> Assignor:
         raise AssignorChoiceError(f"{name} cannot be created: {describe_failure(error)}") from error
 
 
-def _import(name: str) -> Any:
-    module_name, _, attribute = name.partition(":")
-    try:
-        module = import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            raise AssignorChoiceError(
-                f"there is no module {module_name!r} for {name}: its directory must be the current "
-                "one, or in PYTHONPATH"
-            ) from None
-        raise AssignorChoiceError(f"{name} cannot be imported: {error}") from error
-    except Exception as error:
-        raise AssignorChoiceError(
-            f"{name} cannot be imported: {describe_failure(error)}"
-        ) from error
-    if not hasattr(module, attribute):
-        raise AssignorChoiceError(f"module {module_name!r} has no {attribute!r}")
-    return getattr(module, attribute)
-
-
 def _described(found: object) -> str:
     return f"the class {found.__name__}" if isinstance(found, type) else type(found).__name__
 
@@ -105,12 +86,3 @@ def _required_arguments(kind: type[Assignor]) -> list[str]:
         for name, each in inspect.signature(kind).parameters.items()
         if each.default is inspect.Parameter.empty and each.kind not in kinds
     ]
-
-
-def describe_failure(error: Exception) -> str:
-    """Return the type and message of an exception, and the line that raised it."""
-    text = f"{type(error).__name__}: {error}"
-    frames = traceback.extract_tb(error.__traceback__)
-    return (
-        f"{text} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else text
-    )

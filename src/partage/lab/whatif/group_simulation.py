@@ -25,11 +25,8 @@ from partage.coordinator.states import GroupState
 from partage.lab.clients.consumer import ConsumerProcess
 from partage.lab.clients.poll_loop import PollLoop, partitions_by_topic
 from partage.lab.options import Scenario
-from partage.lab.whatif.assignor_choice import (
-    AssignorFailureError,
-    describe_failure,
-    make_assignor,
-)
+from partage.lab.whatif.assignor_choice import AssignorFailureError, make_assignor
+from partage.lab.whatif.import_path import describe_failure
 from partage.lab.whatif.live_group import LiveGroup, LiveMember
 from partage.lab.whatif.simulated_group import (
     PROCESSING_MAX_MS,

@@ -129,10 +129,11 @@ class _GroupLag:
         """Set the partitions that a process reads from now on."""
         reader = self._readers.setdefault(process, _Reader(self._speed))
         reader.update_lags(at_ms, self._rates)
-        for gone in reader.lags.keys() - partitions:
+        # Sorted, because the order of additions changes the last digits of a sum.
+        for gone in sorted(reader.lags.keys() - partitions):
             self._waiting.add(gone, reader.lags.pop(gone), at_ms)
             del self._reader_of[gone]
-        for new in (partitions & self._rates.keys()) - reader.lags.keys():
+        for new in sorted((partitions & self._rates.keys()) - reader.lags.keys()):
             if new in self._reader_of:  # its previous reader has not noticed the handover yet
                 self._take_from(self._reader_of[new], new, at_ms)
             reader.lags[new] = self._waiting.remove(new, at_ms)

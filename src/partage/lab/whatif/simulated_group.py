@@ -20,7 +20,8 @@ from partage.wire.types import Message
 PROCESSING_MAX_MS: Final = 500
 _LOAD_MAX_MS: Final = 500
 _POLL_INTERVAL_MS: Final = 250
-_STABLE_TIMEOUT_MS: Final = 60_000
+#: Time for a group to become stable, besides two session timeouts and two poll intervals.
+STABLE_TIMEOUT_MS: Final = 60_000
 _NEVER_MS: Final = 1 << 50
 
 
@@ -61,12 +62,10 @@ class SimulatedWorld(World):
         """Drop the response: a simulation counts no generations."""
 
 
-class SimulatedProcess(Protocol):
+class TrialProcess(Protocol):
     """A process with a member of the group."""
 
     name: str
-    core: Any
-    is_alive: bool
 
     @property
     def has_left(self) -> bool:
@@ -79,8 +78,91 @@ class SimulatedProcess(Protocol):
         """Leave the group; a static member keeps its partitions for a while."""
 
 
-class SimulatedGroup(ABC):
-    """A copy of a live group.
+class SimulatedProcess(TrialProcess, Protocol):
+    """A process of the simulator."""
+
+    core: Any
+    is_alive: bool
+
+
+class TrialGroup(ABC):
+    """A copy of a live group on which events are tried.
+
+    Args:
+        group: The group.
+
+    Attributes:
+        group: The group.
+        member_by_process: The live member that each process stands for.
+        membership_changes: The starts and stops of processes, in order.
+    """
+
+    def __init__(self, group: LiveGroup) -> None:
+        self.group = group
+        self.member_by_process: dict[str, str] = {}
+        self.membership_changes: list[MembershipChange] = []
+
+    @property
+    @abstractmethod
+    def now_ms(self) -> int:
+        """The virtual time."""
+
+    @property
+    @abstractmethod
+    def timeline(self) -> list[ReaderChange]:
+        """The changes of the partitions that each process reads."""
+
+    @property
+    @abstractmethod
+    def generation(self) -> int:
+        """The group's generation or epoch."""
+
+    @property
+    @abstractmethod
+    def live_processes(self) -> Sequence[TrialProcess]:
+        """The members' live processes, in start order."""
+
+    @abstractmethod
+    def owned_by(self, process: TrialProcess) -> frozenset[TopicPartition]:
+        """Return the partitions that a process owns."""
+
+    @abstractmethod
+    def run(self, for_ms: int) -> None:
+        """Let time pass."""
+
+    def mark_membership_change(self, processes: Iterable[str]) -> None:
+        """Record that these processes start or stop now."""
+        self.membership_changes.append(MembershipChange(self.now_ms, frozenset(processes)))
+
+    @abstractmethod
+    def new_member_name(self, client_id: str) -> str:
+        """Return a name for a new process, in the form of member ids."""
+
+    @abstractmethod
+    def start_process(self, like: LiveMember, name: str, place: str | None = None) -> TrialProcess:
+        """Start a process with a member's settings.
+
+        Args:
+            like: The member to copy.
+            name: The process name.
+            place: The live member that it stands for; default is the process itself.
+        """
+
+    @abstractmethod
+    def request_rebalance(self) -> None:
+        """Cause a rebalance without any change of the members."""
+
+    @abstractmethod
+    def wait_until_stable(self) -> bool:
+        """Wait until all members own their assignments.
+
+        Returns:
+            False if the group does not become stable in time.
+        """
+
+
+class SimulatedGroup(TrialGroup):
+    """A copy of a live group whose members are processes of the simulator.
 
     Args:
         group: The group.
@@ -88,9 +170,7 @@ class SimulatedGroup(ABC):
     """
 
     def __init__(self, group: LiveGroup, scenario: Scenario) -> None:
-        self.group = group
-        self.member_by_process: dict[str, str] = {}  # the live member that each process stands for
-        self.membership_changes: list[MembershipChange] = []
+        super().__init__(group)
         self._world = self._new_world(scenario)
         self._world.partition_counts = group.partition_counts
 
@@ -122,17 +202,14 @@ class SimulatedGroup(ABC):
 
     @property
     def now_ms(self) -> int:
-        """The virtual time."""
         return self._world.virtual_now_ms
 
     @property
     def timeline(self) -> list[ReaderChange]:
-        """The changes of the partitions that each process reads."""
         return self._world.timeline
 
     @property
     def generation(self) -> int:
-        """The group's generation or epoch."""
         return self._shard.groups[self.group_id].generation
 
     @property
@@ -143,6 +220,10 @@ class SimulatedGroup(ABC):
             for each in self.live_processes
             for p in each.core.owned
         }
+
+    def owned_by(self, process: TrialProcess) -> frozenset[TopicPartition]:
+        (found,) = [each for each in self.live_processes if each.name == process.name]
+        return frozenset(found.core.owned)
 
     @property
     @abstractmethod
@@ -164,40 +245,13 @@ class SimulatedGroup(ABC):
     def _desynchronize_heartbeats(self) -> None:
         """Set the heartbeats of all members to what they are after a long stable time."""
 
-    def mark_membership_change(self, processes: Iterable[str]) -> None:
-        """Record that these processes start or stop now."""
-        self.membership_changes.append(MembershipChange(self.now_ms, frozenset(processes)))
-
     def new_member_name(self, client_id: str) -> str:
-        """Return a name for a new process, in the form of member ids."""
         return f"{client_id}-{self._world.rng.getrandbits(64):016x}"
 
-    @abstractmethod
-    def start_process(
-        self, like: LiveMember, name: str, place: str | None = None
-    ) -> SimulatedProcess:
-        """Start a process with a member's settings.
-
-        Args:
-            like: The member to copy.
-            name: The process name.
-            place: The live member that it stands for; default is the process itself.
-        """
-
-    @abstractmethod
-    def request_rebalance(self) -> None:
-        """Cause a rebalance without any change of the members."""
-
     def wait_until_stable(self) -> bool:
-        """Wait until all members own their assignments, then spread the heartbeats.
-
-        Returns:
-            False if the group does not become stable in time.
-        """
+        """Wait until all members own their assignments, then spread the heartbeats."""
         group = self.group
-        timeout_ms = _STABLE_TIMEOUT_MS + 2 * (
-            group.session_timeout_ms + group.max_poll_interval_ms
-        )
+        timeout_ms = STABLE_TIMEOUT_MS + 2 * (group.session_timeout_ms + group.max_poll_interval_ms)
         for _ in range(0, timeout_ms, _POLL_INTERVAL_MS):
             self._world.clock.run(_POLL_INTERVAL_MS)
             if self._is_stable():

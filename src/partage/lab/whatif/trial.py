@@ -18,7 +18,7 @@ from partage.lab.whatif.group_simulation import GroupSimulation
 from partage.lab.whatif.handovers import measure_handovers, newest_readers
 from partage.lab.whatif.lag_forecast import forecast_lag
 from partage.lab.whatif.live_group import LiveGroup
-from partage.lab.whatif.simulated_group import SimulatedGroup, SimulatedProcess
+from partage.lab.whatif.simulated_group import SimulatedGroup, TrialGroup, TrialProcess
 from partage.model.topic_partition import TopicPartition
 
 #: Time limit for a member's clean leave.
@@ -29,12 +29,26 @@ _POLL_INTERVAL_MS: Final = 100
 ProgressCallback = Callable[[float], None]
 
 
+class SampleRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A record of a live partition, of which copies are written in a simulation."""
+
+    topic: str
+    partition: int
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """One event of `TRIAL_EVENTS` under one assignor: a name for `make_assignor`, or
     `CONSUMER_PROTOCOL_ASSIGNOR` for the group after its migration to the consumer protocol.
 
     ``joining_members`` is the number of members that join at once, ``away_ms`` the downtime of a
     restarted member.
+
+    ``consumer`` is the import path of the members' code; without it, the members read no records.
+    With code, the assignor "" is that of the code, ``consumer_options`` names the timeouts of the
+    group that the code gets, and ``samples`` are records of its topics.
     """
 
     group: LiveGroup
@@ -42,10 +56,13 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     assignor: str
     joining_members: int = 10
     away_ms: int = 5_000
+    consumer: str | None = None
+    consumer_options: tuple[str, ...] = ()
+    samples: tuple[SampleRecord, ...] = ()
 
 
 #: Triggers an event and returns a description of the affected members.
-TrialEventFunction = Callable[[SimulatedGroup, Trial, ProgressCallback], str]
+TrialEventFunction = Callable[[TrialGroup, Trial, ProgressCallback], str]
 
 
 class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,23 +109,24 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     unread_by_second: tuple[float, ...]
 
 
-def _rebalance(simulation: SimulatedGroup, trial: Trial, on_progress: ProgressCallback) -> str:
+def _rebalance(simulation: TrialGroup, trial: Trial, on_progress: ProgressCallback) -> str:
     """Trigger a rebalance without any membership change."""
     simulation.mark_membership_change([])
     simulation.request_rebalance()
     return "no member joins or leaves"
 
 
-def _crash_largest(simulation: SimulatedGroup, trial: Trial, on_progress: ProgressCallback) -> str:
+def _crash_largest(simulation: TrialGroup, trial: Trial, on_progress: ProgressCallback) -> str:
     """Crash the member with the most partitions."""
-    crashed = max(simulation.live_processes, key=lambda process: len(process.core.owned))
-    owned = len(crashed.core.owned)
+    processes = simulation.live_processes
+    crashed = max(processes, key=lambda process: len(simulation.owned_by(process)))
+    owned = len(simulation.owned_by(crashed))
     simulation.mark_membership_change([crashed.name])
     crashed.crash(silently=True)
     return f"{crashed.name}, with {owned} partition{'s' * (owned != 1)}"
 
 
-def _restart_all(simulation: SimulatedGroup, trial: Trial, on_progress: ProgressCallback) -> str:
+def _restart_all(simulation: TrialGroup, trial: Trial, on_progress: ProgressCallback) -> str:
     """Restart all members one after the other, each when the group is stable.
 
     A static member does not leave the group (KIP-345).
@@ -128,7 +146,7 @@ def _restart_all(simulation: SimulatedGroup, trial: Trial, on_progress: Progress
     return f"each member is down for {trial.away_ms / 1000:g} s"
 
 
-def _leave(simulation: SimulatedGroup, process: SimulatedProcess) -> None:
+def _leave(simulation: TrialGroup, process: TrialProcess) -> None:
     process.leave()
     for _ in range(0, _LEAVE_TIMEOUT_MS, _POLL_INTERVAL_MS):
         if process.has_left:
@@ -136,7 +154,7 @@ def _leave(simulation: SimulatedGroup, process: SimulatedProcess) -> None:
         simulation.run(_POLL_INTERVAL_MS)
 
 
-def _add_members(simulation: SimulatedGroup, trial: Trial, on_progress: ProgressCallback) -> str:
+def _add_members(simulation: TrialGroup, trial: Trial, on_progress: ProgressCallback) -> str:
     """Add members that subscribe to what most members subscribe to."""
     members = simulation.group.members
     topics, _ = Counter(frozenset(member.topics) for member in members).most_common(1)[0]
@@ -182,8 +200,14 @@ def run_trial(trial: Trial, on_progress: ProgressCallback = lambda share: None) 
         AssignorFailureError: The assignor raised an exception.
         KeyError: There is no such event.
     """
-    group, assignor = trial.group, trial.assignor
-    simulation = simulate_group(group, assignor)
+    return measure_trial(simulate_group(trial.group, trial.assignor), trial, on_progress)
+
+
+def measure_trial(
+    simulation: TrialGroup, trial: Trial, on_progress: ProgressCallback
+) -> TrialResult:
+    """Trigger the event of a trial in a stable copy of its group, and measure the effects."""
+    group = trial.group
     generation, begin_ms = simulation.generation, simulation.now_ms
     detail = TRIAL_EVENTS[trial.event](simulation, trial, on_progress)
     is_stable = simulation.wait_until_stable()
@@ -205,7 +229,7 @@ def run_trial(trial: Trial, on_progress: ProgressCallback = lambda share: None) 
     return TrialResult(
         event=trial.event,
         detail=detail,
-        assignor=assignor,
+        assignor=trial.assignor,
         session_timeout_ms=group.session_timeout_ms,
         unread_s=handovers.unread_ms / 1000,
         longest_unread_s=handovers.longest_gap_ms / 1000,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 
 import pytest
+from confluent_kafka import Uuid
 
+from partage.console.topics.describe import topic_id_text
 from partage.testing import ThreadedBroker
 
 from .cli import PartageCli
@@ -63,6 +65,12 @@ def test_create_with_invalid_config_fails(
 
 def test_create_with_invalid_name_fails(partage: PartageCli) -> None:
     assert "topic a/b was not created: " in partage.fails("topics", "create", "--topic", "a/b")
+
+
+def test_topic_id_has_the_characters_of_kafka() -> None:
+    """``kafka-topics --describe`` prints ``-`` and ``_``, where librdkafka has ``+`` and ``/``."""
+    assert topic_id_text(Uuid(-1, -1)) == "_____________________w"
+    assert topic_id_text(Uuid(-0x410410410410411, 0)).startswith("----------")
 
 
 def test_describe_prints_partitions_and_changed_configs(partage: PartageCli, name: str) -> None:

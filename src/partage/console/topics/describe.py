@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable
 
 import msgspec
-from confluent_kafka import TopicCollection, TopicPartitionInfo
+from confluent_kafka import TopicCollection, TopicPartitionInfo, Uuid
 from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType, TopicDescription
 
 from partage.console.common.cluster_client import ClusterClient
@@ -86,6 +86,11 @@ def match_pattern(names: Collection[str], pattern: str) -> list[str]:
     return [name for name in names if compiled.fullmatch(name)]
 
 
+def topic_id_text(topic_id: Uuid) -> str:
+    """Return a topic id as Kafka writes it: in URL-safe Base64. librdkafka uses ``+`` and ``/``."""
+    return str(topic_id).replace("+", "-").replace("/", "_")
+
+
 def topic_details(cluster: ClusterClient, topics: list[TopicDescription]) -> list[TopicDetails]:
     """Return topics with their settings and the offsets of their partitions."""
     with_leader = [
@@ -100,7 +105,7 @@ def topic_details(cluster: ClusterClient, topics: list[TopicDescription]) -> lis
     return [
         TopicDetails(
             topic=topic.name,
-            topic_id=str(topic.topic_id),
+            topic_id=topic_id_text(topic.topic_id),
             internal=topic.is_internal,
             replication_factor=replication_factor(topic),
             configs=configs[topic.name],

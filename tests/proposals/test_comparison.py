@@ -121,18 +121,26 @@ class TestGrid:
             "partage lab compare --design multi-assignor --sockets --grid members=4"
         )
 
-    def test_command_repeats_the_cell(self) -> None:
-        cell = Workload(
-            design="multi-assignor",
-            members=7,
-            metadata_kb=0.123_456_789,
-            session_timeout_ms=1_234_567,
-            seed=20_261_127,
-        )
+    @pytest.mark.parametrize(
+        "cell",
+        [
+            Workload(
+                design="multi-assignor",
+                members=7,
+                metadata_kb=0.123_456_789,
+                session_timeout_ms=1_234_567,
+                seed=20_261_127,
+            ),
+            Workload(design="multi-assignor"),
+        ],
+        ids=["parameters", "defaults"],
+    )
+    def test_command_repeats_the_cell(self, cell: Workload) -> None:
         words = cell_command(cell).split()
         grid = dict(
             parse_parameter(words[n + 1]) for n, each in enumerate(words) if each == "--grid"
         )
+        assert grid  # without one, the command runs the default grid
         assert expand_grid([words[words.index("--design") + 1]], grid) == [cell]
 
 

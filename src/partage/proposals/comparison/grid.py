@@ -241,6 +241,9 @@ def cell_command(
     ]
     if seeds:
         words.append(f"--grid seed={','.join(map(str, seeds))}")
+    if not is_over_sockets and not any(each.startswith("--grid") for each in words):
+        # Without a grid, the command runs the default one, which has more cells.
+        words.append(f"--grid members={cell.members}")
     if cell.phases != default.phases:
         words += [f"--phase {_quoted(each)}" for each in cell.phases or ("none",)]
     return " ".join(words)

@@ -21,6 +21,7 @@ from partage.testing.whatif.consumer_function import (
     ConsumerFunction,
 )
 from partage.testing.whatif.consumer_trial import probe_consumer, run_consumer_trial
+from partage.testing.whatif.record_writer import written_rate
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -30,7 +31,9 @@ import threading
 import time
 from collections.abc import AsyncIterator
 
+import confluent_kafka
 from aiokafka import AIOKafkaConsumer
+from confluent_kafka import DeserializingConsumer
 
 from partage import Consumer
 from partage.assignors import Assignor
@@ -139,6 +142,17 @@ async def starts_a_thread(servers):
 
 async def sleeps(servers):
     time.sleep(1)
+
+
+async def uses_librdkafka(servers):
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": "g"})
+    consumer.subscribe(["t"])
+    while True:
+        consumer.poll(1)
+
+
+async def uses_deserializers(servers):
+    DeserializingConsumer({"bootstrap.servers": servers, "group.id": "g"}).poll(1)
 
 
 async def never_waits(servers):
@@ -289,7 +303,7 @@ class TestTrials:
         live = group(member(1, 0, 1, 2, 3))
         result = run("innocent", "join", group=live)
         assert (result.moved_partitions, result.handovers) == (2, 2)
-        assert result.detail == "1 members that subscribe to t"
+        assert result.detail == "1 member that subscribes to t"
 
     @pytest.mark.parametrize("event", ["rebalance", "crash", "restart", "join"])
     def test_consumer_protocol_starts_in_live_assignment(self, event):
@@ -324,6 +338,20 @@ class TestTrials:
         seen = {(key, value) for key, value, _ in sys.modules["reading"].SEEN}
         assert seen == {(b"k", b"v"), (None, b"w")}
         assert any(headers for _, _, headers in sys.modules["reading"].SEEN)
+
+    def test_large_records_are_written_slowly(self):
+        """At most 500 kB per second of virtual time, so that the simulation fits in memory."""
+        samples = (SampleRecord(topic="t", partition=0, value=bytes(1_500_000)),)
+        live = group(rate=1_000.0, lag=1_000)
+        assert written_rate(live.partitions, samples) == pytest.approx(1 / 3)
+        assert written_rate(live.partitions, ()) == 500
+        run("innocent", "join", samples=samples, group=live)
+        assert 5 < len(sys.modules["reading"].SEEN) < 40
+
+    def test_topic_that_cannot_be_created_is_refused(self):
+        live = replace(group(), partitions=(LivePartition(topic="__consumer_offsets", index=0),))
+        with pytest.raises(ConsumerCodeError, match="cannot run reading:innocent in a simulation"):
+            run("innocent", group=live)
 
     def test_prints_of_code_are_not_in_the_output(self, capsys):
         run("prints")
@@ -413,6 +441,8 @@ class TestInvalidCode:
             ("is_one_static_member", "2 of 3 processes do not join group g within 120 s"),
             ("starts_a_thread", r"failed: a thread is not possible in a simulated world; .*line"),
             ("sleeps", r"failed: time.sleep\(\) is not possible in a simulated world; "),
+            ("uses_librdkafka", "failed: a consumer of confluent-kafka is not possible in a sim"),
+            ("uses_deserializers", "failed: a consumer of confluent-kafka is not possible in a "),
             ("never_waits", "cannot be simulated: 200000 turns of the loop without a pause"),
         ],
     )

@@ -398,7 +398,7 @@ def _measure_speed(trial: Trial, remarks: list[str], *, hidden: bool) -> float |
     """
     from partage.testing.whatif.consumer_function import ConsumerCodeError
     from partage.testing.whatif.consumer_trial import probe_consumer
-    from partage.testing.whatif.record_writer import RATE_MAX
+    from partage.testing.whatif.record_writer import written_rate
 
     with ProgressBar(f"running {trial.consumer}", hidden=hidden):
         try:
@@ -408,9 +408,10 @@ def _measure_speed(trial: Trial, remarks: list[str], *, hidden: bool) -> float |
         except BrokenProcessPool:
             raise CommandError(f"the process that ran {trial.consumer} was killed") from None
     rate = sum(p.rate for p in trial.group.partitions)
-    if rate > RATE_MAX:
+    written = written_rate(trial.group.partitions, trial.samples)
+    if written < rate:
         remarks.append(
-            f"{RATE_MAX:,.0f} of {rate:,.0f} records/s are written for {trial.consumer}; the lags "
+            f"{written:,.0f} of {rate:,.0f} records/s are written for {trial.consumer}; the lags "
             "are computed with all of them"
         )
     if not probe.has_committed:

@@ -165,6 +165,8 @@ def _add_members(simulation: TrialGroup, trial: Trial, on_progress: ProgressCall
     for name in names:
         simulation.start_process(like, name)
     subscribed = ", ".join(sorted(topics)) or "no topic"
+    if trial.joining_members == 1:
+        return f"1 member that subscribes to {subscribed}"
     return f"{trial.joining_members} members that subscribe to {subscribed}"
 
 

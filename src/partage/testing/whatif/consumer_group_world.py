@@ -42,7 +42,7 @@ from partage.testing.request_interceptor import respond_with_error
 from partage.testing.settings import Settings
 from partage.testing.whatif.consumer_function import ConsumerCodeError, ConsumerFunction
 from partage.testing.whatif.ownership_timeline import OwnershipTimeline
-from partage.testing.whatif.record_writer import RecordWriter
+from partage.testing.whatif.record_writer import RecordWriter, mean_bytes
 from partage.testing.world.client_loop import WorldClientLoop
 from partage.testing.world.process import WorldProcess
 from partage.testing.world.virtual_loop import VirtualLoop
@@ -58,8 +58,9 @@ from partage.wire.consumer_protocol import (
 )
 from partage.wire.primitives import MalformedError
 
-#: Records of the lag that are written, in all partitions together.
+#: Records and bytes of the lag that are written, in all partitions together.
 LAG_MAX: Final = 5_000
+_LAG_BYTES_MAX: Final = 20_000_000
 _JOIN_TIMEOUT_MS: Final = 120_000
 _OTHER_GROUP_MS: Final = 10_000
 _POLL_INTERVAL_MS: Final = 100
@@ -147,10 +148,19 @@ class ConsumerGroupWorld(TrialGroup):
         return self._recorder
 
     async def prepare(self) -> None:
-        """Create the topics, and commit the first offset of each partition."""
+        """Create the topics, and commit the first offset of each partition.
+
+        Raises:
+            ConsumerCodeError: a topic cannot be simulated.
+        """
         group = self.group
         for topic, count in sorted(group.partition_counts.items()):
-            await self._world.create_topic(topic, count)
+            try:
+                await self._world.create_topic(topic, count)
+            except ValueError as error:
+                raise ConsumerCodeError(
+                    f"group {group.name} cannot run {self._function.path} in a simulation: {error}"
+                ) from error
         await self._broker.wait_loaded()
         self._broker.server.intercept(self._intercept)
         self.writer = RecordWriter(self._broker, group.partitions, self._trial.samples)
@@ -163,10 +173,11 @@ class ConsumerGroupWorld(TrialGroup):
             )
 
     def write_lag(self, partitions: Sequence[LivePartition]) -> None:
-        """Write the lag of partitions, at most `LAG_MAX` records."""
+        """Write the lag of partitions, at most `LAG_MAX` records and 20 MB."""
         assert self.writer is not None, "the group is prepared"
         total = sum(p.lag for p in partitions)
-        scale = min(1.0, LAG_MAX / total) if total else 0.0
+        most = min(LAG_MAX, _LAG_BYTES_MAX / mean_bytes(self._trial.samples))
+        scale = min(1.0, most / total) if total else 0.0
         for p in partitions:
             self.writer.write(TopicPartition(p.topic, p.index), round(p.lag * scale))
 
@@ -563,6 +574,7 @@ def broker_settings(trial: Trial) -> Settings:
         "group.consumer.min.heartbeat.interval.ms": 1,
         "group.consumer.heartbeat.interval.ms": min(5_000, session_ms // 3),
         "auto.create.topics.enable": False,
+        "message.max.bytes": 2**30,
     }
 
 

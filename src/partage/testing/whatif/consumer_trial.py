@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 
@@ -16,15 +18,17 @@ from partage.lab.whatif.trial import ProgressCallback, Trial, TrialResult, measu
 from partage.model.topic_partition import TopicPartition
 from partage.testing.whatif.consumer_function import ConsumerCodeError, ConsumerFunction
 from partage.testing.whatif.consumer_group_world import ConsumerGroupWorld, broker_settings
-from partage.testing.world.errors import StalledWorldError
+from partage.testing.whatif.record_writer import mean_bytes
+from partage.testing.world.errors import NotSimulatedError, StalledWorldError
 from partage.testing.world.rules import RULES
 from partage.testing.world.world import PartageWorld
 
 T = TypeVar("T")
 
 _SEED: Final = 1
-#: Records that the busiest member may read while its speed is measured.
+#: Records and bytes that the busiest member may read while its speed is measured.
 _PROBE_RECORDS: Final = 20_000
+_PROBE_BYTES: Final = 50_000_000
 _PROBE_MAX_MS: Final = 600_000
 _PROBE_POLL_MS: Final = 100
 #: The speed is known after this time and number of records, between two of at least three commits.
@@ -83,7 +87,8 @@ def probe_consumer(trial: Trial) -> ConsumerProbe:
         ConsumerCodeError: the code failed, or is not a member of the group.
     """
     busiest = max(trial.group.members, key=lambda member: len(member.assigned))
-    share = _PROBE_RECORDS // max(1, len(busiest.assigned))
+    total = min(_PROBE_RECORDS, int(_PROBE_BYTES / mean_bytes(trial.samples)))
+    share = max(1, total // max(1, len(busiest.assigned)))
 
     def work(copy: ConsumerGroupWorld) -> ConsumerProbe:
         assert copy.writer is not None, "the group is prepared"
@@ -129,7 +134,7 @@ def _run(trial: Trial, work: Callable[[ConsumerGroupWorld], T], *, is_written: b
     function = ConsumerFunction(trial.consumer)
     results: list[T] = []
     # What the code prints must not be in the output of a command.
-    with TemporaryDirectory() as directory, redirect_stdout(sys.stderr):
+    with TemporaryDirectory() as directory, redirect_stdout(sys.stderr), _without_librdkafka():
         world = PartageWorld(_SEED, Path(directory), broker_settings(trial))
         world.allow(*RULES)
         copy = ConsumerGroupWorld(world, trial, function)
@@ -150,3 +155,34 @@ def _run(trial: Trial, work: Callable[[ConsumerGroupWorld], T], *, is_written: b
         except StalledWorldError as error:
             raise ConsumerCodeError(f"{trial.consumer} cannot be simulated: {error}") from error
     return results[0]
+
+
+@contextmanager
+def _without_librdkafka() -> Iterator[None]:
+    """Refuse consumers of confluent-kafka, whose threads and blocking calls are not simulated.
+
+    A call that blocks the loop would never end.
+    """
+    if find_spec("confluent_kafka") is None:
+        yield
+        return
+    consumer = import_module("confluent_kafka.cimpl").Consumer
+
+    def refuse(*arguments: Any, **options: Any) -> NoReturn:
+        raise NotSimulatedError(
+            "a consumer of confluent-kafka", "use partage.Consumer or aiokafka's consumer"
+        )
+
+    found = [
+        (module, name, value)
+        for module in list(sys.modules.values())
+        for name, value in list(getattr(module, "__dict__", {}).items())
+        if isinstance(value, type) and issubclass(value, consumer)
+    ]
+    for module, name, _ in found:
+        setattr(module, name, refuse)
+    try:
+        yield
+    finally:
+        for module, name, value in found:
+            setattr(module, name, value)

@@ -14,10 +14,26 @@ from partage.log.results import Refusal
 from partage.model.topic_partition import TopicPartition
 from partage.wire.records.encoder import SimpleRecord, encode_batch
 
-#: Records that are written per second, in all partitions together.
-RATE_MAX: Final = 500.0
-_INTERVAL_S: Final = 0.5
+#: Records and bytes that are written per second, in all partitions together.
+_RATE_MAX: Final = 500.0
+_BYTES_RATE_MAX: Final = 500_000.0
+_INTERVAL_MIN_S: Final = 0.5
+#: Batches that are written per second, in all partitions together.
+_BATCHES_MAX: Final = 60
 _BATCH_RECORDS_MAX: Final = 500
+_BATCH_BYTES_MAX: Final = 500_000
+
+
+def mean_bytes(samples: Sequence[SampleRecord]) -> float:
+    """Return the mean size of records, at least 1."""
+    total = sum(len(each.key or b"") + len(each.value or b"") for each in samples)
+    return max(1.0, total / len(samples)) if samples else 1.0
+
+
+def written_rate(partitions: Sequence[LivePartition], samples: Sequence[SampleRecord]) -> float:
+    """Return the records per second that a trial writes, which may be less than the live rate."""
+    live = sum(each.rate for each in partitions)
+    return min(live, _RATE_MAX, _BYTES_RATE_MAX / mean_bytes(samples))
 
 
 class RecordWriter:
@@ -35,8 +51,10 @@ class RecordWriter:
     ) -> None:
         self._broker = broker
         total = sum(each.rate for each in partitions)
-        scale = min(1.0, RATE_MAX / total) if total else 0.0
+        scale = written_rate(partitions, samples) / total if total else 0.0
         self._rates = {TopicPartition(p.topic, p.index): p.rate * scale for p in partitions}
+        self._batch_max = int(_BATCH_BYTES_MAX / mean_bytes(samples))
+        self._batch_max = max(1, min(_BATCH_RECORDS_MAX, self._batch_max))
         self._records: dict[TopicPartition, Iterator[SampleRecord]] = {}
         for place in self._rates:
             of_topic = [each for each in samples if each.topic == place.topic]
@@ -47,10 +65,11 @@ class RecordWriter:
     async def run(self) -> None:
         """Write until it is cancelled."""
         due = dict.fromkeys(self._rates, 0.0)
+        interval_s = max(_INTERVAL_MIN_S, len(self._rates) / _BATCHES_MAX)
         while True:
-            await asyncio.sleep(_INTERVAL_S)
+            await asyncio.sleep(interval_s)
             for place, rate in self._rates.items():
-                due[place] += rate * _INTERVAL_S
+                due[place] += rate * interval_s
                 count = int(due[place])
                 due[place] -= count
                 self.write(place, count)
@@ -61,7 +80,7 @@ class RecordWriter:
         assert partition is not None, f"{place} was created"
         at_ms = self._broker.log_manager.wall_ms()
         while count > 0:
-            size = min(count, _BATCH_RECORDS_MAX)
+            size = min(count, self._batch_max)
             count -= size
             batch = encode_batch(
                 [

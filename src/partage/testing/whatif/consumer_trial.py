@@ -38,7 +38,7 @@ _PROBE_MIN_COMMITS: Final = 3
 
 
 class ConsumerProbe(msgspec.Struct, frozen=True, kw_only=True):
-    """What a measurement shows about the user's code.
+    """Result of a measurement of the user's code.
 
     Attributes:
         speed: the records per second that a member processes; None if it is not measurable.

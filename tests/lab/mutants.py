@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Final
 
 from .cluster_mutants import CLUSTER_MUTANTS
+from .compaction_mutants import COMPACTION_MUTANTS
 from .consumer_group_mutants import CONSUMER_GROUP_MUTANTS
 from .consumer_independent_mutants import CONSUMER_INDEPENDENT_MUTANTS
 from .consumer_member_mutants import CONSUMER_MEMBER_MUTANTS
@@ -388,6 +389,7 @@ MUTANT_LISTS: Final = {
     "logs and formats": STORAGE_MUTANTS,
     "clusters": CLUSTER_MUTANTS,
     "transactions": TRANSACTION_MUTANTS,
+    "compaction": COMPACTION_MUTANTS,
     "groups with the consumer protocol": CONSUMER_GROUP_MUTANTS,
     "members with the consumer protocol": CONSUMER_MEMBER_MUTANTS,
     "consumer protocol, written independently": CONSUMER_INDEPENDENT_MUTANTS,

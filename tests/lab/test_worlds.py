@@ -244,6 +244,8 @@ def test_markers_that_arrive_late_break_no_rule(protocol: str) -> None:
     faults: Counter[str] = Counter()
     for seed in (1_200, 1_201, 1_249):
         changes = {
+            "compactions": 0,
+            "output_is_compacted": False,
             "brokers": 1,
             "members": 1,
             "transactional_producers": 2,
@@ -314,6 +316,8 @@ def test_requests_over_two_connections_break_no_rule(protocol: str) -> None:
 def test_older_client_may_decide_otherwise_after_refused_request() -> None:
     """An EndTxn with KIP-890 was refused. Its next epoch belongs to an older client."""
     changes = {
+        "compactions": 0,
+        "output_is_compacted": False,
         "brokers": 1,
         "members": 1,
         "transactional_producers": 1,
@@ -334,6 +338,8 @@ def test_older_client_may_decide_otherwise_after_refused_request() -> None:
 def test_generations_are_compared_only_while_all_groups_are_loaded() -> None:
     """A broker that lost power just before the faults were healed took a shard over later."""
     changes = {
+        "compactions": 0,
+        "output_is_compacted": False,
         "brokers": 3,
         "members": 1,
         "transactional_producers": 2,
@@ -350,6 +356,8 @@ def test_generations_are_compared_only_while_all_groups_are_loaded() -> None:
 def test_generations_are_compared_after_producers_left_their_group() -> None:
     """A member of the group had ended its transactions, but its last JoinGroup still waited."""
     changes = {
+        "compactions": 0,
+        "output_is_compacted": False,
         "brokers": 1,
         "members": 1,
         "transactional_producers": 2,

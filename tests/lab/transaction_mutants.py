@@ -19,6 +19,8 @@ _WORLDS: Final[dict[str, Any]] = {
     "wrong_request_share": 0,
     "repeated_request_share": 0,
     "delete_retention_ms": 86_400_000,
+    "compactions": 0,
+    "output_is_compacted": False,
     "kinds": "broker_is_killed,power_fails,power_fails_in_a_write,broker_pauses,disk_slows_down,"
     "writes_fail,syncs_fail,connection_resets,response_is_lost,network_slows_down,log_is_compacted",
 }
@@ -47,6 +49,8 @@ _CLUSTER_WORLDS: Final[dict[str, Any]] = {
     "wrong_request_share": 0,
     "repeated_request_share": 0,
     "delete_retention_ms": 86_400_000,
+    "compactions": 0,
+    "output_is_compacted": False,
 }
 
 
@@ -62,6 +66,8 @@ _SPREAD_WORLDS: Final[dict[str, Any]] = {
     "wrong_request_share": 0,
     "repeated_request_share": 0,
     "delete_retention_ms": 86_400_000,
+    "compactions": 0,
+    "output_is_compacted": False,
 }
 
 
@@ -86,6 +92,14 @@ _SLOW_ADMISSION_WORLDS: Final[dict[str, Any]] = {
 }
 
 
+#: The same with several brokers, which send the markers.
+_SLOW_CLUSTER_ADMISSION_WORLDS: Final[dict[str, Any]] = {
+    **_CLUSTER_WORLDS,
+    "repeated_request_share": 0.2,
+    "transaction_kinds": "admissions_are_slow",
+}
+
+
 #: Those of mutants that need offsets that are deleted while they are pending.
 _DELETED_OFFSET_WORLDS: Final[dict[str, Any]] = {
     **_WORLDS,
@@ -93,8 +107,21 @@ _DELETED_OFFSET_WORLDS: Final[dict[str, Any]] = {
 }
 
 
+#: Those of mutants of compaction: all logs are compacted, and drop markers and tombstones soon.
+COMPACTION_WORLDS: Final[dict[str, Any]] = {
+    **_WORLDS,
+    "compactions": 12,
+    "output_is_compacted": True,
+    "delete_retention_ms": 3_000,
+}
+
+
 def _mutant(name: str, module: str, original: str, replacement: str) -> Mutant:
     return Mutant(name, module, original, replacement, _WORLDS)
+
+
+def _compaction_mutant(name: str, module: str, original: str, replacement: str) -> Mutant:
+    return Mutant(name, module, original, replacement, COMPACTION_WORLDS)
 
 
 def _group_mutant(name: str, module: str, original: str, replacement: str) -> Mutant:
@@ -127,6 +154,12 @@ def _repeated_request_mutant(name: str, module: str, original: str, replacement:
 
 def _slow_admission_mutant(name: str, module: str, original: str, replacement: str) -> Mutant:
     return Mutant(name, module, original, replacement, _SLOW_ADMISSION_WORLDS)
+
+
+def _slow_cluster_admission_mutant(
+    name: str, module: str, original: str, replacement: str
+) -> Mutant:
+    return Mutant(name, module, original, replacement, _SLOW_CLUSTER_ADMISSION_WORLDS)
 
 
 def _deleted_offset_mutant(name: str, module: str, original: str, replacement: str) -> Mutant:
@@ -435,19 +468,19 @@ _LOG_MUTANTS = (
         "            self.epoch = epoch\n            self.batches.clear()\n",
         "            self.epoch = epoch\n",
     ),
-    _mutant(
+    _compaction_mutant(
         "compaction drops all markers",
         f"{_L}.compaction.cleaner",
         "            return self.transactions.rewrite_marker(batch)\n",
         '            return b""\n',
     ),
-    _mutant(
+    _compaction_mutant(
         "compaction keeps records of aborted transactions",
         f"{_L}.compaction.cleaner",
         "            return self._without_records(header, [])\n        try:",
         "            return batch.content\n        try:",
     ),
-    _mutant(
+    _compaction_mutant(
         "a segment with an open transaction is compacted",
         f"{_L}.partition",
         "pair for pair in self._segments.durable_closed() if pair[1] <= stable]",
@@ -617,7 +650,7 @@ _CLUSTER_MUTANTS = (
         "                elif isinstance(decode_record(key, value), OffsetRecord):\n",
         "                elif isinstance(decode_record(key, value), OffsetRecord) and not value:\n",
     ),
-    _cluster_mutant(
+    _slow_cluster_admission_mutant(
         "offsets are committed after a marker from another broker",
         f"{_R}.offset_admission",
         "        return ErrorCode.NONE if now in (None, self._guard) else "

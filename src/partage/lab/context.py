@@ -42,6 +42,7 @@ from partage.wire.apis.init_producer_id import InitProducerIdResponse
 from partage.wire.apis.join_group import JoinGroupResponse
 from partage.wire.apis.produce import PRODUCE
 from partage.wire.apis.txn_offset_commit import TXN_OFFSET_COMMIT
+from partage.wire.records.encoder import SimpleRecord
 from partage.wire.types import Message
 
 #: The requests of transactional producers that may arrive a second time.
@@ -244,6 +245,15 @@ class WorldContext(ABC):
             for index in range(count)
         ]
         return [each for each in partitions if self.leader_of(each) == broker_id]
+
+    def output_record(self, value: bytes) -> SimpleRecord:
+        """Return a record of transactional producers.
+
+        Where their topic is compacted, each record has a separate key. So compaction removes the
+        records of aborted transactions only.
+        """
+        key = value if self.options.output_is_compacted else None
+        return SimpleRecord(key, value, timestamp_ms=self.now_ms)
 
     def next_producer_id(self) -> int:
         """Return a producer id that was not used before."""

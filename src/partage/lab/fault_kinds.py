@@ -8,7 +8,8 @@ from typing import NamedTuple
 class FaultKinds(NamedTuple):
     """The names of all faults: for any world, for several brokers, for topics, for the whole
     machine, for transactional producers, for members with the consumer protocol, for groups with
-    members of both protocols, for connections between brokers, for markers of transactions.
+    members of both protocols, for connections between brokers, for markers of transactions, for
+    compacted logs.
     """
 
     common: tuple[str, ...]
@@ -20,9 +21,10 @@ class FaultKinds(NamedTuple):
     migrations: tuple[str, ...]
     links: tuple[str, ...]
     markers: tuple[str, ...]
+    compactions: tuple[str, ...]
 
     def all(self) -> tuple[str, ...]:
         """Return the names of all faults."""
         groups = self.common + self.cluster + self.topics + self.machine
         groups += self.transactions + self.consumers + self.migrations
-        return groups + self.links + self.markers
+        return groups + self.links + self.markers + self.compactions

@@ -136,6 +136,35 @@ class PartitionReread(HistoryEntry, frozen=True, gc=False, kw_only=True):
     records: tuple[tuple[int, bytes], ...]
 
 
+class SegmentContent(NamedTuple):
+    """The batches in a segment file of a log."""
+
+    base_offset: int
+    content: bytes
+
+
+class LogCompacted(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """A log was compacted, or opened again after a compaction was interrupted.
+
+    ``before`` and ``after`` are all segments, as they were written. ``tail`` are the batches that
+    were appended before, and may not be written. ``is_complete`` is False if the log noted no new
+    progress of compaction. The other fields are those at the begin, ``began_ms``:
+    ``active_segment`` is the base offset of the segment with the high watermark.
+    """
+
+    broker: int = 1
+    partition: TopicPartition
+    before: tuple[SegmentContent, ...]
+    after: tuple[SegmentContent, ...]
+    tail: bytes = b""
+    high_watermark: int
+    active_segment: int
+    delete_retention_ms: int
+    min_compaction_lag_ms: int = 0
+    began_ms: int
+    is_complete: bool = True
+
+
 class StallEnded(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """A broker resumed after a pause that began at ``began_ms``. All processes paused if ``broker``
     is None.

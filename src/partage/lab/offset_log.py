@@ -150,6 +150,14 @@ def marker_coordinator_epoch(batch: Buffer) -> int:
     return int.from_bytes(bytes(batch[at + 2 : at + 6]), "big", signed=True)
 
 
+def marker_age_ms(batch: Buffer) -> int:
+    """Return the time of the record in a control batch, after the base timestamp of the batch."""
+    at = _skip_varint(batch, _HEADER_SIZE) + 1  # length, attributes
+    end = _skip_varint(batch, at)
+    value = sum((byte & 0x7F) << 7 * position for position, byte in enumerate(batch[at:end]))
+    return (value >> 1) ^ -(value & 1)
+
+
 def _marker_key(batch: Buffer) -> int:
     at = _HEADER_SIZE
     at = _skip_varint(batch, at) + 1  # length, attributes

@@ -85,6 +85,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     # share of the requests of transactional producers that are sent over two connections
     repeated_request_share: _Share = 0.0
     delete_retention_ms: _Interval = DELETE_RETENTION_MS  # of compacted logs
+    compactions: _Count = 0  # of all compacted logs of a broker
+    output_is_compacted: bool = False  # the topic that transactional producers write to
     transaction_protocol: Literal["old", "new", "mixed"] = "mixed"  # before KIP-890, or with it
     transaction_timeout_ms: _Timeout = 10_000
     transaction_every_ms: _Interval = 300
@@ -330,6 +332,8 @@ def build_scenario(
         late_markers=Random(f"late markers {seed}").choice((0, 4, 12)),
         wrong_request_share=Random(f"wrong requests {seed}").choice((0.0, 0.1, 0.3)),
         repeated_request_share=Random(f"repeated requests {seed}").choice((0.0, 0.05, 0.2)),
+        compactions=Random(f"compactions {seed}").choice((0, 4, 12)),
+        output_is_compacted=Random(f"compacted output {seed}").random() < 0.5,
     )
     options = _draw_consumer_options(Random(f"consumers {seed}"), options, kinds)
     options = _draw_migration_options(Random(f"migrations {seed}"), options, kinds)
@@ -343,7 +347,10 @@ def build_scenario(
         retention_ms = Random(f"delete retention {seed}").choice((3_000, DELETE_RETENTION_MS))
         options = msgspec.structs.replace(options, delete_retention_ms=retention_ms)
     if "segment_bytes" not in (changes or {}):
-        least = max(options.segment_bytes, _segment_bytes_min(options))
+        # only closed segments are compacted
+        is_compacted = options.transactional_producers and options.compactions
+        size = _SEGMENT_BYTES_DRAWN_MIN if is_compacted else options.segment_bytes
+        least = max(size, _segment_bytes_min(options))
         options = msgspec.structs.replace(options, segment_bytes=least)
     options = _with_minimum_timeouts(options, changes or {})
     options = _with_durable_positions(options, changes or {})
@@ -359,6 +366,7 @@ def build_scenario(
         of_producers = options.transaction_kinds, options.transaction_steps
         plans.append(NamedPlan("transactions plan", *of_producers))
         plans.append(NamedPlan("late markers plan", kinds.markers, options.late_markers))
+        plans.append(NamedPlan("compactions plan", kinds.compactions, options.compactions))
     if producers and is_cluster:
         plans.append(NamedPlan("links plan", kinds.links, options.link_faults))
     if options.consumer_members:

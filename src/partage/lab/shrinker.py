@@ -56,6 +56,7 @@ _SIMPLEST_VALUES: Final[dict[str, tuple[Any, ...]]] = {
     "first_epoch": (0,),
     "transaction_protocol": ("new", "old"),
     "late_markers": (0,),
+    "compactions": (0,),
     "wrong_request_share": (0.0,),
     "repeated_request_share": (0.0,),
     "delete_retention_ms": (86_400_000,),

@@ -85,6 +85,10 @@ def _line(entry: HistoryEntry, verbose: bool) -> str | None:
                 f"  > broker {entry.broker}: marker of producer {entry.producer_id} is durable in "
                 f"group shard {entry.shard}, coordinator epoch {entry.coordinator_epoch}"
             )
+        case history.LogCompacted(partition=(topic, index)):
+            sizes = [sum(len(each.content) for each in x) for x in (entry.before, entry.after)]
+            change = f"from {sizes[0]} to {sizes[1]} bytes"
+            return f"= broker {entry.broker} compacted {topic}-{index} {change}"
         case history.LogOpened(partition=(topic, index), end_offset=end_offset):
             return f"= {topic}-{index} is opened and ends at {end_offset}"
         case history.TransactionEnding(tag=tag, is_commit=is_commit):

@@ -210,6 +210,15 @@ class Broker(BrokerShell):
         """Compact the coordinator's log. Return False if there is nothing to compact."""
         return self.shard is not None and self.maintenance.compact()
 
+    def compact_all(self) -> bool:
+        """Compact all logs that need it. Return False if there are none."""
+        places = list(self.storage.partitions) if self.storage is not None else []
+        count = 0
+        for topic, index in places:
+            if topic != OFFSETS_TOPIC or self.shard is not None:
+                count += self.maintenance.compact(topic, index)
+        return count > 0
+
     def delete_topic(self, topic: str) -> None:
         """Notify the shards of this broker that a topic was deleted."""
         if not self.is_up:

@@ -8,6 +8,7 @@ from typing import Final
 from partage.lab.brokers.shell import BrokerShell
 from partage.lab.environment.disk import PowerLossError
 from partage.lab.history import RuleViolationError
+from partage.lab.names import OUTPUT_TOPIC
 from partage.log.errors import DamagedLogError
 from partage.model.topic_partition import TopicPartition
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
@@ -61,15 +62,15 @@ class LogMaintenance:
             return False
         return True
 
-    def compact(self, topic: str = OFFSETS_TOPIC) -> bool:
-        """Compact a coordinator's log. Return False if there is nothing to compact."""
+    def compact(self, topic: str = OFFSETS_TOPIC, index: int = 0) -> bool:
+        """Compact a log. Return False if there is nothing to compact."""
         if self._broker.storage is None or self._broker.is_paused:
             return False
-        partition = self._broker.storage.partitions.get(TopicPartition(topic, 0))
+        partition = self._broker.storage.partitions.get(TopicPartition(topic, index))
         if partition is None:  # the state of groups is in ZooKeeper
             return False
         try:
-            return self._broker.storage.compact(self._broker.world.now_ms, topic)
+            return self._broker.storage.compact(self._broker.world.now_ms, topic, index)
         except PowerLossError:
             self._broker.lose_power()
             return True
@@ -80,4 +81,6 @@ class LogMaintenance:
             self._broker.world.record_incident("compaction failed", f"{error}")
             partition.failure = OSError(f"{error}")
             partition.log.abandon_compaction()
+            if topic == OUTPUT_TOPIC:
+                self.schedule_reopen(topic, index)
             return True

@@ -10,9 +10,11 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 
 from partage.lab import history
+from partage.lab.brokers.compaction_recorder import CompactionRecorder
 from partage.lab.brokers.storage import DiskWriter, Storage
 from partage.lab.context import WorldContext
 from partage.lab.environment.disk import CrashDisk, PowerLossError
+from partage.lab.names import OUTPUT_TOPIC
 from partage.log.errors import DamagedLogError
 
 #: The name of the fault of a planned `partage.lab.history.MarkerPause`.
@@ -29,6 +31,7 @@ class BrokerShell(ABC):
         self.broker_id = broker_id
         self.disk = CrashDisk()
         self.disk.on_fault = world.count_fault
+        self._compactions = CompactionRecorder(self.disk, broker_id, world.append_history)
         self.disk_slow: tuple[int, int] = (0, 0)  # end of the slow period, and the longest delay
         self.is_up = False
         self.is_paused = False
@@ -67,7 +70,9 @@ class BrokerShell(ABC):
                 world.options.segment_bytes,
                 world.now_ms,
                 world.log_observer,
+                self._compactions,
                 world.options.delete_retention_ms,
+                [OUTPUT_TOPIC] if world.options.output_is_compacted else [],
             )
         except PowerLossError:
             world.record_incident("power failed during recovery")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Final, Protocol
 
+from partage.lab.brokers.compaction_recorder import CompactionRecorder
 from partage.lab.environment.clock import Clock
 from partage.lab.environment.disk import CrashDisk, PowerLossError
 from partage.lab.history import OutputReread, PartitionReread
@@ -37,6 +38,7 @@ from partage.wire.records.decoder import decode_records
 
 _MARKERS_EVERY_MS: Final = 1_000
 _EVERYTHING: Final = 1 << 40
+_MIN_LAG_MS: Final = 1_000  # before the records of a compacted topic are compacted
 _STATE_TOPICS: Final = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 
 
@@ -48,15 +50,22 @@ def topic_id_of(topic: str) -> bytes:
 
 
 @cache
-def _configs(segment_bytes: int, delete_retention_ms: int) -> tuple[LogConfig, LogConfig]:
-    """Return the log configuration of topics and that of the coordinator's log."""
+def _configs(
+    segment_bytes: int, delete_retention_ms: int
+) -> tuple[LogConfig, LogConfig, LogConfig]:
+    """Return the log configurations of topics, of coordinators' logs and of compacted topics."""
     compacted = {
         "cleanup.policy": "compact",
         "min.cleanable.dirty.ratio": "0.1",
         "delete.retention.ms": str(delete_retention_ms),
     }
     size = {"segment.bytes": str(segment_bytes)}
-    return LogConfig.from_configs(size), LogConfig.from_configs(compacted | size)
+    lag = {"min.compaction.lag.ms": f"{_MIN_LAG_MS}"}
+    return (
+        LogConfig.from_configs(size),
+        LogConfig.from_configs(compacted | size),
+        LogConfig.from_configs(compacted | size | lag),
+    )
 
 
 AppendCallback = Callable[[ErrorCode], None]
@@ -90,6 +99,12 @@ class HostedPartition:
         self._place = place
         self._writer = writer
         self._observer = observer
+        self._unwritten: list[bytes] = []
+
+    @property
+    def tail(self) -> bytes:
+        """The appended batches whose writes have not ended; only of a compacted log."""
+        return b"".join(self._unwritten)
 
     def append(
         self,
@@ -136,12 +151,18 @@ class HostedPartition:
         """Submit the writes of an append, if it was not refused."""
         if isinstance(appended, Refusal):
             return appended
-        if self._observer is not None and appended.writes:
+        is_compacted = self.log.config.compacts
+        if (self._observer is not None or is_compacted) and appended.writes:
             content = b"".join(bytes(chunk) for chunk in appended.writes[-1].chunks)
-            self._observer.on_appended(self._place, content)
+            if is_compacted:
+                self._unwritten.append(content)
+            if self._observer is not None:
+                self._observer.on_appended(self._place, content)
         end_offset = self.log.end_offset
 
         def written(error: OSError | None) -> None:
+            if is_compacted and appended.writes:
+                del self._unwritten[0]
             if error is not None:
                 self.failure = error
             if self.failure is not None:
@@ -265,12 +286,17 @@ class Storage:
         segment_bytes: int,
         now_ms: int,
         observer: LogObserver | None = None,
+        compactions: CompactionRecorder | None = None,
         delete_retention_ms: int = DELETE_RETENTION_MS,
+        compacted_topics: Sequence[str] = (),
     ) -> None:
         self._disk = disk
         self._observer = observer
+        self._compactions = compactions
         self._writer = writer
-        self._config, self._offsets_config = _configs(segment_bytes, delete_retention_ms)
+        self._config, state_config, compacted_config = _configs(segment_bytes, delete_retention_ms)
+        self._configs = dict.fromkeys(_STATE_TOPICS, state_config)
+        self._configs |= dict.fromkeys(compacted_topics, compacted_config)
         known = [(topic_id_of(topic), index) for topic, index in places]
         # As in a broker, whose catalogue is empty at the first start.
         self._markers = CheckpointFile.load(disk, known if disk.names("") else [])
@@ -285,13 +311,15 @@ class Storage:
         opened = open_partition(
             self._disk,
             partition_directory(topic, index),
-            self._offsets_config if topic in _STATE_TOPICS else self._config,
+            self._configs.get(topic, self._config),
             self._markers.slot(topic_id, index),
             marker,
             now_ms=now_ms,
             cuts_nothing=marker is None and self._markers.damaged_count > 0,
         )
         place = TopicPartition(topic, index)
+        if self._compactions is not None:
+            self._compactions.end(place, now_ms)
         observer = self._observer if topic == OUTPUT_TOPIC else None
         if observer is not None:
             observer.on_opened(place, opened.log.end_offset)
@@ -365,14 +393,19 @@ class Storage:
         batches = tuple(decode_batches(place, content, now_ms))
         return OutputReread(at_ms=now_ms, partition=place, batches=batches)
 
-    def compact(self, now_ms: int, topic: str = OFFSETS_TOPIC) -> bool:
-        """Compact a coordinator's log. Return False if there is nothing to compact."""
-        partition = self.partitions[TopicPartition(topic, 0)]
+    def compact(self, now_ms: int, topic: str, index: int) -> bool:
+        """Compact a log. Return False if there is nothing to compact."""
+        place = TopicPartition(topic, index)
+        partition = self.partitions[place]
         log = partition.log
         plan = None if partition.failure else log.plan_compaction(now_ms)
         if plan is None:
             return False
+        if self._compactions is not None:
+            self._compactions.begin(place, log, partition.tail, now_ms)
         compacted = compact(self._disk, plan)
         log.apply_compaction(compacted)
         finish_swap(self._disk, log.directory, compacted.swap)
+        if self._compactions is not None:
+            self._compactions.end(place, now_ms)
         return True

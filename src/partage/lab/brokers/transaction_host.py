@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from partage.lab import history
 from partage.lab.brokers.marker_writer import SimMarkerWriter
 from partage.lab.brokers.shard_host import StateStore
@@ -63,6 +65,7 @@ class SimTransactionHost:
         self._known: dict[str, TransactionRecord] = {}  # the last record of each id
         # ids and epochs of the producers whose transactions InitProducerId requests wait for
         self._awaited = set[tuple[int, int]]()
+        self._reports: dict[str, MarkersWritten] = {}  # the last one of each transactional id
 
     # Loading
 
@@ -187,6 +190,7 @@ class SimTransactionHost:
             self._broker.call_later(0, lambda: self._append_unsent(incarnation))
         if not self._is_sending_replies and not driver.ready:
             for markers in driver.pop_markers():
+                self._repeat_report(markers)
                 self._markers.write(_Order(self, markers))
         if not self.is_closed:
             self._alarm.schedule(driver.timers.wake_at_ms())
@@ -315,15 +319,28 @@ class SimTransactionHost:
 
     def report(self, markers: MarkersToWrite, partitions: tuple[TopicPartition, ...]) -> None:
         """Report durable markers to the state machine."""
-        self.handle(
-            MarkersWritten(
-                at_ms=self._world.now_ms,
-                transactional_id=markers.transactional_id,
-                producer_id=markers.producer_id,
-                epoch=markers.epoch,
-                partitions=partitions,
-            )
+        event = MarkersWritten(
+            at_ms=self._world.now_ms,
+            transactional_id=markers.transactional_id,
+            producer_id=markers.producer_id,
+            epoch=markers.epoch,
+            partitions=partitions,
         )
+        self._reports[event.transactional_id] = event
+        self.handle(event)
+
+    def _repeat_report(self, markers: MarkersToWrite) -> None:
+        """Repeat a report about an earlier transaction, which must change nothing.
+
+        Before KIP-890, the transactions of a producer may have the same epoch. Then a shell must
+        not repeat a report.
+        """
+        event = self._reports.get(markers.transactional_id)
+        if event is not None and (event.producer_id, event.epoch) != (
+            markers.producer_id,
+            markers.epoch,
+        ):
+            self.driver.handle(msgspec.structs.replace(event, at_ms=self._world.now_ms))
 
     # Interface of the timer scheduler: see `partage.runtime.timer_scheduler.TimerShell`
 

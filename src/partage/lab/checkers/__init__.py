@@ -15,6 +15,7 @@ from partage.lab.checkers import (
     atomicity,
     callbacks,
     commits,
+    compaction,
     completions,
     consumer_classic_members,
     consumer_commits,
@@ -76,6 +77,7 @@ CHECKERS: Final = (
     responses.ResponsesChecker,
     deliveries.DeliveriesChecker,
     callbacks.CallbacksChecker,
+    compaction.CompactionChecker,
 )
 #: The rules about transactional producers, for worlds that have some.
 TRANSACTION_CHECKERS: Final = (

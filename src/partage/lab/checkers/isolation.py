@@ -83,12 +83,13 @@ class IsolationChecker:
         shown = dict(records)
         log = self._logs[place]
         for offset, value, fate in _expected(log, begin, end):
+            is_removable = log.is_compacted and fate is False
             if offset in shown and is_committed:
                 _check_fate(place, offset, value, fate)
             if shown.pop(offset, None) == value:
                 if is_committed:
                     self._shown.setdefault(place, {})[offset] = value
-            elif fate or not is_committed:
+            elif fate or (not is_committed and not is_removable):
                 raise RuleViolationError(
                     "poll-skip", f"{value!r} at {offset} of {place} is missing in a Fetch"
                 )

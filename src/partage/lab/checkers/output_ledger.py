@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from partage.lab.history import (
     BatchAppended,
     History,
+    LogCompacted,
     LogOpened,
     TransactionEnded,
     TransactionEnding,
@@ -40,6 +41,7 @@ class OutputLog:
 
     def __init__(self) -> None:
         self.batches: list[LoggedBatch] = []
+        self.is_compacted = False
         self.open: dict[int, list[LoggedBatch]] = {}  # by producer, in order of the log
 
     def append(self, entry: BatchAppended) -> None:
@@ -52,6 +54,13 @@ class OutputLog:
                 decided.is_committed = entry.marker
         elif entry.is_transactional:
             self.open.setdefault(entry.producer_id, []).append(batch)
+
+    def may_be_removed(self, batch: LoggedBatch) -> bool:
+        """Return True if compaction may have removed a batch, or all its records.
+
+        In a compacted log of transactional producers, each record has a separate key.
+        """
+        return self.is_compacted and (batch.entry.marker is not None or batch.is_committed is False)
 
     def truncate(self, end_offset: int) -> None:
         """Forget batches that were lost, and decisions whose markers were lost."""
@@ -84,6 +93,7 @@ class OutputLedger:
         self.ended: dict[bytes, TransactionEnded] = {}
         history.subscribe(BatchAppended, self._append)
         history.subscribe(LogOpened, self._open)
+        history.subscribe(LogCompacted, self._compact)
         history.subscribe(TransactionEnding, self._on_ending)
         history.subscribe(TransactionEnded, self._on_ended)
 
@@ -92,6 +102,9 @@ class OutputLedger:
 
     def _open(self, entry: LogOpened) -> None:
         self.logs[entry.partition].truncate(entry.end_offset)
+
+    def _compact(self, entry: LogCompacted) -> None:
+        self.logs[entry.partition].is_compacted = True
 
     def _on_ending(self, entry: TransactionEnding) -> None:
         self.endings[entry.tag] = entry

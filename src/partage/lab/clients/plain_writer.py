@@ -9,7 +9,7 @@ from partage.lab.context import WorldContext
 from partage.lab.names import OUTPUT_PARTITIONS, OUTPUT_TOPIC
 from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.produce import PRODUCE, ProducePartition, ProduceRequest, ProduceTopic
-from partage.wire.records.encoder import SimpleRecord, encode_batch
+from partage.wire.records.encoder import encode_batch
 
 
 class PlainWriter(ClientProcess):
@@ -20,7 +20,7 @@ class PlainWriter(ClientProcess):
         index = rng.randrange(OUTPUT_PARTITIONS)
         self.broker_id = world.leader_of(TopicPartition(OUTPUT_TOPIC, index))
         value = f"plain.{rng.getrandbits(48)}/{index}/0/".encode()
-        batch = encode_batch([SimpleRecord(None, value, timestamp_ms=world.now_ms)])
+        batch = encode_batch([world.output_record(value)])
         data = ProducePartition(index=index, records=[batch])
         self._message = ProduceRequest(
             acks=-1,

@@ -26,7 +26,7 @@ from partage.wire.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitTopic,
 )
-from partage.wire.records.encoder import SimpleRecord, encode_batch
+from partage.wire.records.encoder import encode_batch
 from partage.wire.types import Message
 
 #: More than the records of a world.
@@ -183,7 +183,7 @@ class WrongRequests:
         """
         index = self._rng.choice(list(sequences))
         batch = encode_batch(
-            [SimpleRecord(None, b"lost/%d/0/" % index, timestamp_ms=self._world.now_ms)],
+            [self._world.output_record(b"lost/%d/0/" % index)],
             producer_id=producer_id,
             producer_epoch=epoch,
             base_sequence=sequences[index] + _LOST_SEQUENCES,

@@ -60,7 +60,7 @@ from partage.wire.apis.produce import PRODUCE
 from partage.wire.apis.sync_group import SYNC_GROUP
 from partage.wire.apis.txn_offset_commit import TXN_OFFSET_COMMIT
 from partage.wire.records.decoder import decode_records
-from partage.wire.records.encoder import SimpleRecord, encode_batch
+from partage.wire.records.encoder import encode_batch
 from partage.wire.types import Message
 
 _INPUT_RECORDS_MAX: Final = 3
@@ -430,7 +430,7 @@ class TransactionalProducer(ClientProcess):
         sequence = self._sequences.get(index, 0)
         self._sequences[index] = sequence + len(values)
         return encode_batch(
-            [SimpleRecord(None, value, timestamp_ms=self.world.now_ms) for value in values],
+            [self.world.output_record(value) for value in values],
             producer_id=self._producer_id,
             producer_epoch=self._epoch,
             base_sequence=sequence,

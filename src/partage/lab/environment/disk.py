@@ -57,6 +57,13 @@ class Content:
         self.data[position:end] = data
         self.flipped = {at for at in self.flipped if not position <= at < end}.union(flipped)
 
+    def undamaged(self, known: Collection[int]) -> bytes:
+        """Return the bytes as they were written, except for the flipped bits at ``known``."""
+        data = bytearray(self.data)
+        for at in self.flipped.difference(known):
+            data[at] ^= _FLIPPED_BIT
+        return bytes(data)
+
     def cut(self, length: int) -> None:
         del self.data[length:]
         self.data.extend(bytes(length - len(self.data)))
@@ -216,6 +223,17 @@ class CrashDisk:
     def read(self, path: str, position: int, length: int) -> bytes:
         self._raise_io_error("read")
         return bytes(self._file(path).current.data[position : position + length])
+
+    def written(self, path: str, flipped: Collection[int] = ()) -> bytes:
+        """Return the content of a file as it was written, except for some flipped bits.
+
+        No fault concerns this operation.
+        """
+        return self._file(path).current.undamaged(flipped)
+
+    def flipped(self, path: str) -> frozenset[int]:
+        """Return the positions of the flipped bits of a file."""
+        return frozenset(self._file(path).current.flipped)
 
     def write(self, path: str, position: int, chunks: Sequence[Buffer]) -> None:
         self._count_operation()

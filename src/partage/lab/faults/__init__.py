@@ -138,6 +138,8 @@ _MIGRATIONS: Final[dict[str, Fault]] = {fault.__name__: fault for fault in migra
 
 _LINKS: Final[dict[str, Fault]] = {fault.__name__: fault for fault in transactions.LINK_FAULTS}
 
+_COMPACTIONS: Final[dict[str, Fault]] = {"logs_are_compacted": brokers.logs_are_compacted}
+
 _MARKERS: Final[dict[str, Fault]] = {fault.__name__: fault for fault in transactions.MARKER_FAULTS}
 
 FAULTS: Final = (
@@ -150,6 +152,7 @@ FAULTS: Final = (
     | _MIGRATIONS
     | _LINKS
     | _MARKERS
+    | _COMPACTIONS
 )
 #: These faults take effect later, at the next matching read or write, or never.
 DEFERRED: Final = {
@@ -170,4 +173,5 @@ KINDS: Final = FaultKinds(
     migrations=tuple(_MIGRATIONS),
     links=tuple(_LINKS),
     markers=tuple(_MARKERS),
+    compactions=tuple(_COMPACTIONS),
 )

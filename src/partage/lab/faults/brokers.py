@@ -137,3 +137,11 @@ def log_is_compacted(world: World, rng: Random) -> bool:
     if rng.random() < 0.3:
         world.broker.disk.crash_after = rng.randrange(30)
     return world.broker.compact()
+
+
+def logs_are_compacted(world: World, rng: Random) -> bool:
+    """Compact all compacted logs of a broker, sometimes with a power failure in the middle."""
+    broker = _pick_with_partitions(world, rng)
+    if rng.random() < 0.15:
+        broker.disk.crash_after = rng.randrange(60)
+    return broker.compact_all()

@@ -9,7 +9,7 @@ NATIVE := $(addprefix src/partage/wire/records/,_native.pyx _checksum.pyx _batch
 # bytecode each of them would compile all its modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo unit test durations again slow check sync site interop bench soak fuzz images lab compare mutants pin release clean
+.PHONY: help setup demo unit test durations again slow check stories sync site interop bench soak fuzz images lab compare mutants pin release clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 12
@@ -72,6 +72,11 @@ check: setup  ## check style, English, names, docstrings, import cycles, types a
 	$(BIN)/lint-imports
 	$(BIN)/pytest --collect-only --quiet --quiet tests > /dev/null
 	$(BIN)/python tools/report_numbers.py
+
+# A version that is not on PATH has no test of this name, which is an error.
+STORY_TEST := tests/testing/test_world_determinism.py::test_story_is_the_same_on_any_interpreter
+stories: setup  ## compare stories of worlds on Python 3.11 to 3.14, which must be on PATH
+	$(BIN)/pytest $(foreach version,3.11 3.12 3.13 3.14,"$(STORY_TEST)[$(version)]")
 
 sync: setup  ## generate the blocking classes from the asyncio sources
 	$(BIN)/python tools/generate_sync.py

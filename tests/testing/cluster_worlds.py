@@ -134,8 +134,7 @@ def run_cluster_world(
     Args:
         seed: the seed.
         directory: the directory of the world.
-        with_aiokafka_consumers: run the copier and the monitor, too. The order in which aiokafka's
-            consumers ask for partitions depends on ``PYTHONHASHSEED``.
+        with_aiokafka_consumers: run the copier and the monitor, too.
 
     Raises:
         InvariantError: a rule is broken, or an order was not processed and copied.

@@ -322,7 +322,8 @@ class ClusterMembership:
                     await self._session.wait_connected()
                     continue
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), _REFRESH_INTERVAL_S)
+                    async with asyncio.timeout(_REFRESH_INTERVAL_S):
+                        await self._changed.wait()
         finally:
             for task in following:
                 task.cancel()
@@ -338,7 +339,8 @@ class ClusterMembership:
                     await self._session.wait_connected()
                     continue
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), _REFRESH_INTERVAL_S)
+                    async with asyncio.timeout(_REFRESH_INTERVAL_S):
+                        await changed.wait()
 
     async def _check_registration(self) -> None:
         """Check that the registration exists and is ours.

@@ -21,7 +21,8 @@ async def with_timeout(
 ) -> T | Refusal:
     """Await a change; return REQUEST_TIMED_OUT if ZooKeeper does not answer or refuses."""
     try:
-        return await asyncio.wait_for(change(), patience_s)
+        async with asyncio.timeout(patience_s):
+            return await change()
     except TimeoutError:
         return Refusal(ErrorCode.REQUEST_TIMED_OUT, "ZooKeeper did not answer in time")
     except (StoreError, ForeignDataError) as error:

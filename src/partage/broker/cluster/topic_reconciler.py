@@ -69,6 +69,9 @@ class TopicReconciler:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # Retrieve the exception: the caller may have been cancelled. Since Python 3.14,
+        # `asyncio.shield` does not.
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())
         await asyncio.shield(task)
 
     async def wait_idle(self) -> None:

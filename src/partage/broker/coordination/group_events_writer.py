@@ -157,13 +157,15 @@ class GroupEventsWriter:
             self._preparing.cancel()
         if self._task is not None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._task, _CLOSE_TIMEOUT_S)
+                async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                    await self._task
 
     async def _run(self) -> None:
         """Write all pending events, then end; the next event starts a new task."""
         while self._pending:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._is_closing.wait(), LINGER_S)
+                async with asyncio.timeout(LINGER_S):
+                    await self._is_closing.wait()
             taken, self._pending = self._pending, []
             refused, self._repeat_counts = self._repeat_counts, {}
             self._pending_weight = 0

@@ -126,7 +126,8 @@ class Server:
         for connection in list(self._connections):
             connection.close()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._all_closed.wait(), _CLOSE_TIMEOUT_S)
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                await self._all_closed.wait()
         for connection in list(self._connections):
             connection.abort()
         await self._all_closed.wait()

@@ -77,7 +77,8 @@ class LogMaintenance:
     async def _pause(self, delay_s: float, until: asyncio.Event | None = None) -> None:
         """Wait for a delay, or until an event, by default `close`."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for((until or self._closing).wait(), delay_s)
+            async with asyncio.timeout(delay_s):
+                await (until or self._closing).wait()
 
     async def _check_retention(self) -> None:
         while not self._closing.is_set():

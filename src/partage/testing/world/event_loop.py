@@ -113,23 +113,24 @@ class _WorldTimerHandle(asyncio.TimerHandle):
 class _OrderedTask(asyncio.Task[T]):
     """A task with a hash by order, so that the order of a set of tasks is repeatable."""
 
-    _serial = 0
+    __slots__ = ("serial",)
+
+    def __init__(self, work: Coroutine[Any, Any, T], *, loop: WorldLoop, **options: Any) -> None:
+        self.serial = next(loop.future_serials)  # first, because asyncio may hash the task
+        super().__init__(work, loop=loop, **options)
 
     def __hash__(self) -> int:
-        if not self._serial:
-            self._serial = next(self._loop.serials)  # type: ignore[attr-defined]  # the loop of a world
-        return self._serial
+        return self.serial
 
 
 class _OrderedFuture(asyncio.Future[T]):
     """A future with a hash by order."""
 
-    _serial = 0
+    __slots__ = ("serial",)
+    serial: int
 
     def __hash__(self) -> int:
-        if not self._serial:
-            self._serial = next(self._loop.serials)  # type: ignore[attr-defined]  # the loop of a world
-        return self._serial
+        return self.serial
 
 
 class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
@@ -150,7 +151,8 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
         self._rng = rng
         self._turns = 0  # since the last advance of the time
         self._turns_to_collection = _TURNS_PER_COLLECTION
-        self.serials = itertools.count(1)  # of timers, and of tasks and futures that are hashed
+        self._serials = itertools.count(1)  # of timers
+        self.future_serials = itertools.count(1)  # of tasks and futures, in order of creation
         self.cancelled_timer_count = 0  # of those that are still scheduled
         self._timers: list[tuple[float, int, _WorldTimerHandle]] = []  # a heap
         self._callbacks: deque[asyncio.Handle] = deque()  # of the next turn
@@ -313,12 +315,12 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
         if self._closed:  # type: ignore[attr-defined]  # private in asyncio
             self._check_closed()  # type: ignore[attr-defined]  # private in asyncio
         timer = _WorldTimerHandle(when, callback, args, self, context)
-        heapq.heappush(self._timers, (when, next(self.serials), timer))
+        heapq.heappush(self._timers, (when, next(self._serials), timer))
         return timer
 
     def next_serial(self) -> int:
         """Return a number that is higher than those of all timers so far."""
-        return next(self.serials)
+        return next(self._serials)
 
     def first_timer_s(self, process: object, after_serial: int) -> float:
         """Return the time of a process's first timer with a higher number; infinity without one."""
@@ -342,9 +344,16 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
         """Run delayed callbacks in the next turn."""
         self._callbacks.extend(handles)
 
+    def pending_tasks(self) -> list[asyncio.Task[Any]]:
+        """Return all tasks that have not ended, except the running one, in order of creation."""
+        current = asyncio.current_task(self)
+        return sorted((each for each in asyncio.all_tasks(self) if each is not current), key=hash)
+
     def create_future(self) -> asyncio.Future[Any]:
         """Return a future of this loop."""
-        return _OrderedFuture(loop=self)
+        future: _OrderedFuture[Any] = _OrderedFuture(loop=self)
+        future.serial = next(self.future_serials)
+        return future
 
     def close(self) -> None:
         """Close the loop and drop all callbacks."""

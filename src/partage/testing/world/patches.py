@@ -6,7 +6,9 @@ modules that imported them by name. Code that would leave the world gets a `NotS
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import itertools
 import os
 import random
 import socket
@@ -14,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
@@ -23,6 +26,7 @@ from typing import Any, Final, NoReturn
 
 from partage.client.security.tls_probe import speaks_tls
 from partage.testing.world.errors import NotSimulatedError
+from partage.testing.world.ordered_sets import ordered_sets
 from partage.testing.world.virtual_loop import VirtualLoop
 
 #: The wall clock at the start of every world, in seconds: 2026-01-01T00:00:00Z.
@@ -60,7 +64,7 @@ def simulated_environment(loop: VirtualLoop, rng: Random) -> Iterator[None]:
         for owner, name, replacement in [
             *_refused_methods(),
             *_compiled_clocks(),
-            *_ordered_sets(),
+            *_ordered_batches(),
             *_needless_timeouts(),
         ]
     ]
@@ -72,7 +76,8 @@ def simulated_environment(loop: VirtualLoop, rng: Random) -> Iterator[None]:
     for owner, name, original, replacement in methods:
         setattr(owner, name, in_world(original, replacement))
     try:
-        yield
+        with ordered_sets():
+            yield
     finally:
         for owner, name, original, _ in methods:
             setattr(owner, name, original)
@@ -112,27 +117,20 @@ def _compiled_clocks() -> list[tuple[Any, str, Callable[..., Any]]]:
     return [(accumulator.BatchBuilder, "append", append_at_world_time)]
 
 
-class _BrokersById(set[Any]):
-    """A set of brokers that is iterated in the order of their ids."""
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(sorted(super().__iter__(), key=lambda broker: str(broker.nodeId)))
-
-
-def _ordered_sets() -> list[tuple[Any, str, Callable[..., Any]]]:
-    """Return replacements for sets whose order depends on addresses: aiokafka's brokers.
-
-    A broker without a rack has None in it, whose hash is its address up to Python 3.11.
-    """
+def _ordered_batches() -> list[tuple[Any, str, Callable[..., Any]]]:
+    """Return a hash by order for aiokafka's batches, of which it makes sets."""
     if find_spec("aiokafka") is None:
         return []
-    metadata = import_module("aiokafka.cluster").ClusterMetadata
-    brokers = metadata.brokers
+    batch = import_module("aiokafka.producer.message_accumulator").MessageBatch
+    serials = itertools.count(1)
 
-    def brokers_by_id(self: Any) -> set[Any]:
-        return _BrokersById(brokers(self))
+    def hash_by_order(self: Any) -> int:
+        serial: int | None = getattr(self, "_serial_in_world", None)
+        if serial is None:
+            serial = self._serial_in_world = next(serials)
+        return serial
 
-    return [(metadata, "brokers", brokers_by_id)]
+    return [(batch, "__hash__", hash_by_order)]
 
 
 def _needless_timeouts() -> list[tuple[Any, str, Callable[..., Any]]]:
@@ -203,6 +201,7 @@ def _replacements(loop: VirtualLoop, rng: Random) -> dict[Any, Callable[..., Any
         return False  # as no listener of a world
 
     replacements: dict[Any, Callable[..., Any]] = {
+        **_chained_futures(),
         speaks_tls: speaks_no_tls,
         time.monotonic: monotonic,
         time.monotonic_ns: monotonic_ns,
@@ -216,6 +215,42 @@ def _replacements(loop: VirtualLoop, rng: Random) -> dict[Any, Callable[..., Any
     if hasattr(time, "clock_gettime"):  # not on Windows
         replacements |= {time.clock_gettime: clock_s, time.clock_gettime_ns: clock_ns}
     return replacements
+
+
+def _chained_futures() -> dict[Any, Callable[..., Any]]:
+    """Return a replacement for the function that copies results of threads to asyncio's futures.
+
+    Such a result takes a turn of the loop. From Python 3.14 on, asyncio saves this turn if the
+    result is set in the thread of the loop, but only a world has a client in that thread.
+    """
+    chain = getattr(asyncio.futures, "_chain_future", None)
+    if chain is None:
+        return {}
+
+    def chain_in_world(source: Any, destination: Any) -> None:
+        if not isinstance(source, Future) or not isinstance(destination, asyncio.Future):
+            chain(source, destination)
+            return
+        loop = destination.get_loop()
+
+        def copy() -> None:
+            if destination.done():
+                return
+            if source.cancelled():
+                destination.cancel()
+            elif (error := source.exception()) is not None:
+                destination.set_exception(error)
+            else:
+                destination.set_result(source.result())
+
+        def on_result(_: Future[Any]) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(copy)
+
+        destination.add_done_callback(lambda done: source.cancel() if done.cancelled() else None)
+        source.add_done_callback(on_result)
+
+    return {chain: chain_in_world}
 
 
 def _draw_bytes(rng: Random) -> Callable[[int], bytes]:

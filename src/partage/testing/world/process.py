@@ -18,6 +18,7 @@ _CLIENTS: Final = (
     "partage.client.",
     "partage.testing.world.client_loop.",
     "partage.testing.world.network.",
+    "partage.testing.world.patches.",
 )
 
 Main = Callable[[], Coroutine[Any, Any, Any]]

@@ -225,7 +225,7 @@ class PartageWorld(FaultInjection):
             await asyncio.wait(running, timeout=_CLOSING_S)
         limit_s = self._loop.time() + _CLEANUP_S
         while self._loop.time() < limit_s:
-            tasks = [t for t in asyncio.all_tasks(self._loop) if t is not asyncio.current_task()]
+            tasks = self._loop.pending_tasks()
             if not tasks:
                 break
             for task in tasks:
@@ -298,10 +298,12 @@ class PartageWorld(FaultInjection):
         """
         broker = self._brokers.any_running()
         work = self._brokers.create_topic(broker, name, partitions, configs or {})
-        if self._zookeeper is not None:  # its tasks belong to the broker
-            context = self._processes[broker].context.copy()
-            work = asyncio.wait_for(self._loop.create_task(work, context=context), _CREATE_TOPIC_S)
-        await work
+        if self._zookeeper is None:
+            await work
+            return
+        context = self._processes[broker].context.copy()  # its tasks belong to the broker
+        async with asyncio.timeout(_CREATE_TOPIC_S):
+            await self._loop.create_task(work, context=context)
 
     def records(self, topic: str) -> list[Record]:
         """Return all records of a topic, by partition and offset.

@@ -269,7 +269,7 @@ def test_produce_many_invalid_records_are_listed_for_one_partition(raw):
 def test_confluent_producer_blames_keyless_records_only(broker, raw):
     create(raw, "compacted", cleanup_policy="compact")
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 60_000})
-    # Without the metadata, flush could send each record in a batch of its own.
+    # Without the metadata, flush could send each record in a separate batch.
     producer.list_topics("compacted", timeout=10)
     outcomes: dict[bytes, int] = {}
 

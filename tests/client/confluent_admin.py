@@ -5,8 +5,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 
 def produce(servers, topic, records, **config):
-    """Produce records, each a dict of arguments to ``Producer.produce``; all are acknowledged."""
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, **config})
+    """Produce records, each a dict of arguments to ``Producer.produce``; all are acknowledged.
+
+    They keep their order: a batch must not overtake one that the producer sends again.
+    """
+    in_order = {"max.in.flight.requests.per.connection": 1}
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, **in_order, **config})
     failures = []
     for record in records:
         producer.produce(

@@ -68,7 +68,7 @@ def create(admin: AdminClient, **configs: str) -> str:
 def test_producer_blames_keyless_records_only(broker: BrokerProcess, admin: AdminClient) -> None:
     topic = create(admin, cleanup_policy="compact")
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 60_000})
-    # Without the metadata, flush could send each record in a batch of its own.
+    # Without the metadata, flush could send each record in a separate batch.
     producer.list_topics(topic, timeout=PATIENCE_S)
     outcomes: dict[bytes, int] = {}
 

@@ -15,7 +15,12 @@ from confluent_kafka import Producer
 
 from polled_conditions import PATIENCE_S
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(1200)]
+# One worker process: two builds at once would write to the same directory.
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.xdist_group("package"),
+    pytest.mark.timeout(1200),
+]
 
 ROOT = Path(__file__).parents[2]
 #: What the base install contains; see `dependencies` in pyproject.toml.

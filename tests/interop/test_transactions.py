@@ -269,7 +269,7 @@ def source(broker: BrokerProcess, topic: str) -> str:
 
 
 def fill(broker: BrokerProcess, topic: str, partitions: Sequence[int]) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
     for at, value in enumerate(COPIED):
         producer.produce(topic, value, partition=partitions[at % len(partitions)])
     producer.flush(PATIENCE_S)

@@ -48,8 +48,14 @@ class Kafka:
         self._admin.delete_topics([topic])[topic].result(PATIENCE_S)
 
     def produce(self, topic: str, records: list[dict], **config: object) -> None:
-        """Produce records, given as arguments of ``Producer.produce``, and wait for all of them."""
-        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 20, **config})
+        """Produce records, given as arguments of ``Producer.produce``, and wait for all of them.
+
+        They keep their order: a batch must not overtake one that the producer sends again.
+        """
+        in_order = {"max.in.flight.requests.per.connection": 1}
+        producer = Producer(
+            {"bootstrap.servers": self.servers, "linger.ms": 20, **in_order, **config}
+        )
         failures: list[object] = []
 
         def on_delivery(error: object, message: object) -> None:

@@ -47,6 +47,7 @@ NEEDS = {
     "partage.proposals.sockets.broker_side.zookeeper_nodes": "zookeeper",
     "partage.spark.": "spark",
     "partage.testing.shell_worlds.": "world",
+    "partage.testing.whatif.": "world",
     "partage.testing.world.": "world",
     "partage.web.app": "web",
     "partage.web.server": "web",

@@ -191,7 +191,7 @@ def without(entry: LogCompacted, offset: int) -> LogCompacted:
 
 
 def original(entry: LogCompacted, offset: int) -> LogCompacted:
-    """Return the entry with one batch as it was before the compaction."""
+    """Return the entry with one batch that the compaction did not change."""
     before = {
         header.base_offset: one.content[at : at + header.size]
         for one in entry.before

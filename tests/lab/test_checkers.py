@@ -318,6 +318,20 @@ def test_not_coordinator_from_former_owner_is_accepted() -> None:
     heartbeat(builder, "a", 1, is_loaded=False)  # a loading broker accepts all heartbeats
 
 
+def test_former_owner_may_reject_sync_without_protocol() -> None:
+    """From version 5 on, Kafka rejects it before it looks at the group."""
+    builder = HistoryBuilder()
+    builder.append(history.ShardLoaded, broker=1, epoch=1, state={})
+    builder.generation(1, A)
+    builder.append(
+        history.ShardLoaded, broker=2, epoch=2, state=dict(map(encode_record, [group(1, A)]))
+    )
+    asked = builder.receive_request(SYNC_GROUP, sync(1, "a", []))
+    builder.send_response(
+        asked, SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, assignment=b"")
+    )
+
+
 def test_sync_response_may_be_from_earlier_record() -> None:
     before, after = (
         msgspec.structs.replace(B, member_id=name, instance_id="i") for name in ("b", "b-again")

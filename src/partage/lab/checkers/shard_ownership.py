@@ -27,7 +27,7 @@ from partage.wire.apis.leave_group import LeaveGroupResponse
 from partage.wire.apis.offset_commit import OffsetCommitResponse
 from partage.wire.apis.offset_delete import OffsetDeleteResponse
 from partage.wire.apis.offset_fetch import OffsetFetchResponse
-from partage.wire.apis.sync_group import SyncGroupResponse
+from partage.wire.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 
 _ABSENT: Final = frozenset(
     {
@@ -74,6 +74,8 @@ class ShardOwnershipChecker:
             return  # its result for one group was valid at first and waited for the others
         if group_id is None or not asked.is_loaded or self._ledger.may_own(asked.broker, group_id):
             return
+        if _lacks_protocol(asked):
+            return
         codes = _codes(entry.message)
         if codes & _SAYING and not codes & _ABSENT:
             problem = f"broker {asked.broker}, which does not own {group_id}, responded to {asked}"
@@ -83,6 +85,18 @@ class ShardOwnershipChecker:
         if not self._ledger.may_own(entry.broker, entry.group_id):
             problem = f"broker {entry.broker}, which does not own {entry.group_id}, expired"
             raise RuleViolationError("shard-ownership", f"{problem} {entry.member_id}")
+
+
+def _lacks_protocol(asked: RequestReceived) -> bool:
+    """Return True if any broker rejects the SyncGroup, with INCONSISTENT_GROUP_PROTOCOL.
+
+    From version 5 on, it must have a protocol type and name. Kafka checks this before it asks the
+    coordinator (KafkaApis).
+    """
+    message = asked.message
+    if not isinstance(message, SyncGroupRequest) or asked.version < 5:
+        return False
+    return message.protocol_type is None or message.protocol_name is None
 
 
 def _group(asked: Any, message: Any) -> str | None:

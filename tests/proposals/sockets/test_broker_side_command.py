@@ -19,6 +19,7 @@ from partage.proposals.broker_side.settings import (
     RebalanceMethod,
 )
 from partage.proposals.broker_side.topic_count import pattern_topic_count, static_topic_count
+from partage.proposals.sockets.broker_side import foreground
 from partage.proposals.sockets.broker_side.push_broker import PushBrokerOptions
 
 DOCS = Path(__file__).parent.parent.parent.parent / "docs"
@@ -133,7 +134,7 @@ def test_consumer_options_reach_their_settings(
     async def run(settings: PushConsumerSettings, *others: object) -> None:
         ran.append(settings)
 
-    monkeypatch.setattr(broker_side, "run_consumer", run)
+    monkeypatch.setattr(foreground, "run_consumer", run)
     arguments = ["--group", "g", *topics, "--threads", 3, "--broker-list", "h:1,i:2"]
     arguments += ["--consumer-id", "c", "--session-timeout-ms", 7_000, "--no-auto-commit"]
     PartageCli("127.0.0.1:1")(*CONSUMER, *arguments, "--auto-offset-reset", "largest")
@@ -157,7 +158,7 @@ def test_consumers_without_an_id_get_different_ones(monkeypatch: pytest.MonkeyPa
     async def run(settings: PushConsumerSettings, *others: object) -> None:
         ids.add(settings.consumer_id)
 
-    monkeypatch.setattr(broker_side, "run_consumer", run)
+    monkeypatch.setattr(foreground, "run_consumer", run)
     for _ in range(2):
         PartageCli("127.0.0.1:1")(*CONSUMER, "--group", "g", "-t", "t")
     assert len(ids) == 2

@@ -298,6 +298,9 @@ class ClusterMembership:
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
+        """Give up all shards, and take none again while the broker ends."""
+        if self._run_task is not None:
+            self._run_task.cancel()
         self._on_session_ended()
         self._on_fatal(error)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
@@ -57,13 +58,14 @@ class CompactedLog:
     ) -> int:
         """Append a batch, in a transaction if it has a producer; return its offset."""
         sequence, epoch = self.sequences.get(producer_id, 0), self.epochs.get(producer_id, 0)
-        guard, fields = None, {}
+        guard: Any = None
+        fields: dict[str, Any] = {}
         if producer_id >= 0:
             guard = verified(self.host, producer_id, epoch, sequence)
             fields = {"producer_epoch": epoch, "base_sequence": sequence, "is_transactional": True}
             self.sequences[producer_id] = sequence + len(pairs)
         records = [SimpleRecord(*pair, timestamp_ms=self.host.now_ms) for pair in pairs]
-        payload = encode_batch(records, producer_id=producer_id, **fields)  # type: ignore[arg-type]
+        payload = encode_batch(records, producer_id=producer_id, **fields)
         appended = self.host.append(payload, guard=guard)
         if is_written:
             self.host.flush()

@@ -137,20 +137,21 @@ def test_recorder_does_not_change_the_story(tmp_path: Path, monkeypatch) -> None
     assert {each.process for each in owned} == set(user_workers.WORKERS)
 
 
+async def read_orders(servers: str) -> None:
+    """Read a topic in a group with the consumer protocol."""
+    async with Consumer(servers, group_id="g", group_protocol="consumer") as reader:
+        reader.subscribe(["orders"])
+        async for _ in reader:
+            pass
+
+
 def test_consumer_protocol_has_owners_too(tmp_path: Path) -> None:
     world = PartageWorld(1, tmp_path)
     world.record_requests()
 
-    async def work() -> None:
-        servers = world.bootstrap_servers
-        async with Consumer(servers, group_id="g", group_protocol="consumer") as reader:
-            reader.subscribe(["orders"])
-            async for _ in reader:
-                pass
-
     async def scenario() -> None:
         await world.create_topic("orders", partitions=2)
-        world.process(work, name="worker-1")
+        world.process(lambda: read_orders(world.bootstrap_servers), name="worker-1")
         await world.until(lambda: len(world.recorder.owned_partitions()) == 2)
         world.kill("worker-1")
 
@@ -165,21 +166,14 @@ def test_partitions_assigned_after_the_join_stay_owned(tmp_path: Path) -> None:
     world = PartageWorld(1, tmp_path)
     world.record_requests()
 
-    async def work() -> None:
-        servers = world.bootstrap_servers
-        async with Consumer(servers, group_id="g", group_protocol="consumer") as reader:
-            reader.subscribe(["orders"])
-            async for _ in reader:
-                pass
-
     def owners() -> set[str]:
         now_s = world.elapsed_s
         return {each.process for each in world.recorder.owned_partitions() if each.to_s == now_s}
 
     async def scenario() -> None:
         await world.create_topic("orders", partitions=2)
-        world.process(work, name="worker-1")
-        world.process(work, name="worker-2")
+        world.process(lambda: read_orders(world.bootstrap_servers), name="worker-1")
+        world.process(lambda: read_orders(world.bootstrap_servers), name="worker-2")
         await asyncio.sleep(60)
         assert owners() == {"worker-1", "worker-2"}
 

@@ -132,7 +132,7 @@ async def is_one_static_member(servers):
     while True:
         try:
             await read(servers, {"group_instance_id": "a"})
-        except Exception:
+        except Exception:  # whatever a consumer raises that another one has fenced
             await asyncio.sleep(20)
 
 

@@ -210,6 +210,29 @@ def test_broker_without_zookeeper_serves_known_state(tmp_path: Path) -> None:
             assert error == f"{there}whether it was {change}d"
 
 
+def test_group_commands_ride_out_failover(zookeeper: Ensemble, tmp_path: Path) -> None:
+    """A killed broker has its groups until its session ends, which takes longer than a request."""
+    longer = {"zookeeper.session.timeout.ms": "12000"}
+    with brokers(tmp_path, zookeeper.connect_string, "/tests/ridden", overrides=longer) as running:
+        eventually(lambda: know_each_other(running))
+        group = group_of(running, 2)
+        prepare(running, group)
+        running[2].kill()
+        commands = [
+            ["groups", "describe", group],
+            ["groups", "list"],
+            ["transactions", "list"],
+            ["groups", "reset-offsets", group, "-t", "t:0", "--to-earliest", "--execute"],
+        ]
+        started = [told(running).start(*command) for command in commands]
+        outputs = [process.communicate(timeout=PATIENCE_S) for process in started]
+    described, listed, _, reset = (out.split() for out, _ in outputs)
+    assert [process.returncode for process in started] == [0] * 4, outputs
+    assert group in described
+    assert group in listed
+    assert group in reset
+
+
 @pytest.mark.parametrize("scenario", ["--to-earliest", "--by-duration=PT1H"])
 def test_reset_offsets_to_unknown_end_is_refused(departed: Cluster, scenario: str) -> None:
     asked = ("groups", "reset-offsets", "-g", "readers", "-t", "t", scenario, "--execute", *TIMEOUT)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from typer.testing import CliRunner
 
 from partage.client.security.options import SecurityOptions
 from partage.console.common.client_options import client_options, consumer_options
+from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.connection import connection_properties
+from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError
+from partage.console.common.options import with_coordinators
 
 TLS = {"security.protocol": "SSL"}
 
@@ -103,3 +107,28 @@ def test_sasl_without_mechanism_is_refused(protocol: str) -> None:
     for name in ("sasl.mechanism", "sasl.mechanisms"):
         found = connection_properties({"properties": [*given, f"{name}=PLAIN"]}, {}).values
         assert found[name] == "PLAIN"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([], (5_000, 20_000)),
+        (["--timeout-ms", "5000"], (5_000, 5_000)),
+        (["--timeout-ms", "30000"], (30_000, 30_000)),
+    ],
+)
+def test_wait_for_coordinator_is_limited_by_given_timeout(
+    given: list[str], expected: tuple[int, int]
+) -> None:
+    limits = []
+    app = command_app()
+
+    @app.command()
+    @with_coordinators()
+    def ask(cluster: ClusterClient) -> None:
+        options = client_options(cluster.properties, cluster.timeout_ms, cluster.retry_timeout_ms)
+        assert options is not None
+        limits.append((options.request_timeout_ms, options.retries.timeout_ms))
+
+    CliRunner().invoke(app, given, catch_exceptions=False)
+    assert limits == [expected]

@@ -255,10 +255,10 @@ class Cluster:
             self._has_answered = True
             return made
 
-    async def broker_addresses(self) -> list[Address]:
-        """Return the addresses of all brokers, in one attempt. Raises like `topics`."""
+    async def broker_addresses(self) -> dict[int, Address]:
+        """Return the addresses of all brokers by id, in one attempt. Raises like `topics`."""
         await self._metadata([])
-        return list(self._brokers.values())
+        return dict(self._brokers)
 
     async def with_retries(
         self, attempt: Callable[[], Awaitable[T]], policy: RetryPolicy | None = None

@@ -151,7 +151,9 @@ def consumer_options(properties: Mapping[str, str]) -> dict[str, Any]:
     return given
 
 
-def client_options(properties: Mapping[str, str], timeout_ms: int) -> ClientOptions | None:
+def client_options(
+    properties: Mapping[str, str], timeout_ms: int, retry_timeout_ms: int | None = None
+) -> ClientOptions | None:
     """Return the options of Partage's client for a cluster, or None if only librdkafka can connect.
 
     None means that a security property works only in librdkafka, such as a directory of CA
@@ -159,7 +161,8 @@ def client_options(properties: Mapping[str, str], timeout_ms: int) -> ClientOpti
 
     Args:
         properties: librdkafka properties from the user.
-        timeout_ms: Timeout for connecting, for a request, and for all its retries.
+        timeout_ms: Timeout for connecting and for a request.
+        retry_timeout_ms: Timeout for all retries of a request; ``timeout_ms`` if None.
     """
     try:
         given = consumer_options(properties)
@@ -173,7 +176,9 @@ def client_options(properties: Mapping[str, str], timeout_ms: int) -> ClientOpti
         client_id=properties.get("client.id", "partage"),
         connect_timeout_ms=timeout_ms,
         request_timeout_ms=timeout_ms,
-        retries=RetryPolicy(timeout_ms=timeout_ms),
+        retries=RetryPolicy(
+            timeout_ms=timeout_ms if retry_timeout_ms is None else retry_timeout_ms
+        ),
         security=security,
     )
 

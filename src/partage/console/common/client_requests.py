@@ -33,6 +33,19 @@ def broker_nodes(cluster: ClusterClient) -> dict[Address, Node]:
     }
 
 
+async def brokers_by_address(client: Cluster) -> dict[Address, Node]:
+    """Return the brokers that the cluster lists now, in one attempt.
+
+    Raises:
+        ClientError: No broker responds.
+    """
+    addresses = await client.broker_addresses()
+    return {
+        address: Node(broker_id, address.host, address.port)
+        for broker_id, address in addresses.items()
+    }
+
+
 def broker_addresses(cluster: ClusterClient) -> list[Address]:
     """Return the addresses of all brokers."""
     return list(broker_nodes(cluster))
@@ -58,6 +71,8 @@ def run_client(
 ) -> T:
     """Return the result of requests, repeated while their errors can be retried.
 
+    Retries end after ``cluster.retry_timeout_ms``.
+
     Args:
         cluster: Cluster to ask.
         attempt: Sends the requests once.
@@ -66,7 +81,7 @@ def run_client(
     Raises:
         CommandError: The last error, or the client cannot use the security properties.
     """
-    options = client_options(cluster.properties, cluster.timeout_ms)
+    options = client_options(cluster.properties, cluster.timeout_ms, cluster.retry_timeout_ms)
     if options is None:
         raise usage_error(
             "this command needs Partage's client, which cannot use these security properties; use "

@@ -63,6 +63,8 @@ class ClusterClient:
         timeout_ms: Request timeout.
         verbose: True to print librdkafka's log on stderr.
         origins: Place where the user has set a property, for messages, by its name.
+        retry_timeout_ms: Timeout for all retries of a request to a coordinator, which may move to
+            another broker; ``timeout_ms`` if None.
     """
 
     def __init__(
@@ -72,9 +74,11 @@ class ClusterClient:
         timeout_ms: int,
         verbose: bool,
         origins: Mapping[str, str] = MappingProxyType({}),
+        retry_timeout_ms: int | None = None,
     ) -> None:
         self.bootstrap_servers = properties.get("bootstrap.servers", bootstrap_servers)
         self.timeout_ms = timeout_ms
+        self.retry_timeout_ms = timeout_ms if retry_timeout_ms is None else retry_timeout_ms
         self.verbose = verbose
         self._properties = {"bootstrap.servers": bootstrap_servers, **properties}
         self._origins = origins

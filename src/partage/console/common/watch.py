@@ -36,6 +36,8 @@ def watch(cluster: ClusterClient, show: Callable[[], None], every_s: float) -> N
     with InterruptingStopRequest() as stop:
         try:
             text = _shown(show)
+            # Later errors are shown, so that the output is never old for long.
+            cluster.retry_timeout_ms = cluster.timeout_ms
             if sys.stdout.isatty():
                 _live(cluster, text, show, every_s, stop)
             else:

@@ -23,7 +23,7 @@ from partage.console.common.options import (
     YesOption,
     given_names,
     required_names,
-    with_cluster,
+    with_coordinators,
 )
 from partage.console.common.output import count, json_help, note, print_json
 from partage.console.common.suggestions import did_you_mean
@@ -92,7 +92,7 @@ class GroupDeletionReport(msgspec.Struct, frozen=True):
 
 
 @app.command("list", epilog=json_help(GroupList))
-@with_cluster()
+@with_coordinators()
 def list_groups(
     cluster: ClusterClient,
     state: Annotated[
@@ -149,7 +149,7 @@ def list_groups(
 
 
 @app.command("describe", epilog=json_help(GroupStates))
-@with_cluster()
+@with_coordinators()
 def describe(
     cluster: ClusterClient,
     name: GroupsArgument = None,
@@ -208,7 +208,7 @@ def describe(
 
 
 @app.command("delete", epilog=json_help(GroupDeletionReport))
-@with_cluster()
+@with_coordinators()
 def delete(
     cluster: ClusterClient,
     name: GroupsArgument = None,

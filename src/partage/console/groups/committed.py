@@ -43,7 +43,7 @@ def committed_offsets(
     """
     if not names:
         return {}
-    options = client_options(cluster.properties, cluster.timeout_ms)
+    options = client_options(cluster.properties, cluster.timeout_ms, cluster.retry_timeout_ms)
     if options is None:
         return _by_librdkafka(cluster, names)
     metadata = metadata or cluster.metadata()

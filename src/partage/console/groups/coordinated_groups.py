@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -11,7 +11,13 @@ import msgspec
 from partage.client.cluster import Cluster
 from partage.client.errors import BrokerResponseError, ClientError, UnsupportedApiError
 from partage.client.group.coordinator_lookup import find_coordinators
-from partage.console.common.client_requests import broker_nodes, request_error, run_client
+from partage.client.retries import Retries
+from partage.console.common.client_requests import (
+    broker_nodes,
+    brokers_by_address,
+    request_error,
+    run_client,
+)
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.errors import CommandError
 from partage.console.groups.consumer_groups import describe_consumer_group
@@ -84,31 +90,54 @@ def fetch_groups(cluster: ClusterClient, names: Sequence[str]) -> dict[str, Coor
     return run_client(cluster, attempt)
 
 
-def fetch_all_groups(cluster: ClusterClient) -> GroupsOfBrokers:
+def fetch_all_groups(cluster: ClusterClient, *, can_wait: bool = True) -> GroupsOfBrokers:
     """Return the groups of all brokers that respond, without offsets.
+
+    Args:
+        cluster: Cluster to ask.
+        can_wait: True to repeat the requests while a broker does not respond or loads its groups.
 
     Raises:
         CommandError: No broker responds.
     """
-    nodes = broker_nodes(cluster)
+    nodes: dict[Address, Node] = {}
+
+    async def attempts(client: Cluster) -> tuple[dict[str, CoordinatedGroup], ClientError | None]:
+        retries = Retries(client.options.retries)
+        while True:
+            # The cluster forgets a lost broker; other brokers have its groups then.
+            nodes.clear()
+            nodes.update(await client.with_retries(lambda: brokers_by_address(client)))
+            found, failure = await _groups_of_brokers(client, nodes)
+            if failure is None or not can_wait:
+                return found, failure
+            try:
+                await retries.wait_or_raise(failure)
+            except ClientError as error:
+                return found, error
+
+    groups, error = run_client(cluster, attempts)
+    failure = None if error is None else request_error(error, nodes)
+    return GroupsOfBrokers(dict(sorted(groups.items())), failure)
+
+
+async def _groups_of_brokers(
+    client: Cluster, nodes: Mapping[Address, Node]
+) -> tuple[dict[str, CoordinatedGroup], ClientError | None]:
+    """Return the groups of all brokers that respond, and the first error of another broker."""
+    groups: dict[str, CoordinatedGroup] = {}
     failures: list[ClientError] = []
 
-    async def groups_of(client: Cluster, address: Address) -> dict[str, CoordinatedGroup]:
+    async def add_groups_of(address: Address, node: Node) -> None:
         try:
-            return await client.with_retries(
-                lambda: fetch_groups_of_broker(client, address, nodes.get(address))
-            )
+            groups.update(await fetch_groups_of_broker(client, address, node))
         except ClientError as error:
             failures.append(error)
-            return {}
 
-    async def attempt(client: Cluster) -> dict[str, CoordinatedGroup]:
-        listed = await _all(groups_of(client, address) for address in nodes)
-        return {name: group for groups in listed for name, group in groups.items()}
-
-    groups = run_client(cluster, attempt)
-    failure = request_error(failures[0], nodes) if failures else None
-    return GroupsOfBrokers(dict(sorted(groups.items())), failure)
+    await _all(add_groups_of(address, node) for address, node in nodes.items())
+    # An error that no retry can remove ends the retries.
+    failures.sort(key=lambda failure: failure.is_retriable)
+    return groups, failures[0] if failures else None
 
 
 async def _all(calls: Iterable[Awaitable[T]]) -> list[T]:

@@ -20,7 +20,7 @@ from partage.console.common.options import (
     JsonOption,
     YesOption,
     required_name,
-    with_cluster,
+    with_coordinators,
 )
 from partage.console.common.output import count, json_help, note, print_json
 from partage.console.common.partitions import parse_topics
@@ -58,7 +58,7 @@ class OffsetDeletionReport(msgspec.Struct, frozen=True):
 
 
 @app.command("delete-offsets", epilog=json_help(OffsetDeletionReport))
-@with_cluster()
+@with_coordinators()
 def delete_offsets(
     cluster: ClusterClient,
     name: GroupArgument = None,

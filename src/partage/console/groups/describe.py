@@ -65,10 +65,10 @@ def fetch_group_list(cluster: ClusterClient) -> tuple[list[GroupListing], Comman
     return [_listing(each) for each in found.groups.values()], found.failure
 
 
-def _fetch_all_groups(cluster: ClusterClient) -> GroupsOfBrokers:
+def _fetch_all_groups(cluster: ClusterClient, *, can_wait: bool = True) -> GroupsOfBrokers:
     if client_options(cluster.properties, cluster.timeout_ms) is None:
         return librdkafka_groups.fetch_all_groups(cluster)
-    return coordinated_groups.fetch_all_groups(cluster)
+    return coordinated_groups.fetch_all_groups(cluster, can_wait=can_wait)
 
 
 def _listing(group: CoordinatedGroup) -> GroupListing:
@@ -91,7 +91,7 @@ def missing_groups_error(cluster: ClusterClient, missing: list[str]) -> CommandE
 def existing_groups(cluster: ClusterClient) -> list[str]:
     """Return the names of groups, to suggest similar ones; none if the brokers do not respond."""
     try:
-        return [each.group for each in fetch_group_list(cluster)[0]]
+        return list(_fetch_all_groups(cluster, can_wait=False).groups)
     except CommandError:
         return []
 

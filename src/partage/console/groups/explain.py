@@ -41,7 +41,7 @@ from partage.console.common.options import (
     GroupOption,
     JsonOption,
     required_name,
-    with_cluster,
+    with_coordinators,
 )
 from partage.console.common.output import format_partitions, json_help, print_json
 from partage.console.common.table import print_table
@@ -123,7 +123,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 @app.command("explain", epilog=json_help(Explanation))
-@with_cluster()
+@with_coordinators()
 def explain(
     cluster: ClusterClient,
     name: GroupArgument = None,

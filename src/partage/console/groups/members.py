@@ -14,7 +14,7 @@ from partage.console.common.options import (
     GroupsOption,
     JsonOption,
     required_names,
-    with_cluster,
+    with_coordinators,
 )
 from partage.console.common.output import json_help, note, print_json
 from partage.console.common.table import print_table
@@ -47,7 +47,7 @@ class GroupMembersList(msgspec.Struct, frozen=True):
 
 
 @app.command("members", epilog=json_help(GroupMembersList))
-@with_cluster()
+@with_coordinators()
 def members(
     cluster: ClusterClient,
     name: GroupsArgument = None,

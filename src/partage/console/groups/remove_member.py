@@ -19,7 +19,7 @@ from partage.console.common.options import (
     JsonOption,
     YesOption,
     required_name,
-    with_cluster,
+    with_coordinators,
 )
 from partage.console.common.output import count, json_help, print_json
 from partage.console.common.suggestions import did_you_mean
@@ -51,7 +51,7 @@ class MemberRemovalReport(msgspec.Struct, frozen=True):
 
 
 @app.command("remove-member", epilog=json_help(MemberRemovalReport))
-@with_cluster()
+@with_coordinators()
 def remove_member(
     cluster: ClusterClient,
     name: GroupArgument = None,

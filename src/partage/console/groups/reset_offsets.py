@@ -22,7 +22,7 @@ from partage.console.common.options import (
     GroupsOption,
     JsonOption,
     required_names,
-    with_cluster,
+    with_coordinators,
 )
 from partage.console.common.output import count, json_help, note, print_json
 from partage.console.common.partitions import parse_topics, require_partitions, resolve_partitions
@@ -74,7 +74,7 @@ class OffsetResetReport(msgspec.Struct, frozen=True):
 
 
 @app.command("reset-offsets", epilog=json_help(OffsetResetReport))
-@with_cluster()
+@with_coordinators()
 def reset_offsets(
     cluster: ClusterClient,
     name: GroupsArgument = None,

@@ -9,7 +9,7 @@ import typer
 
 from partage.client.cluster import Cluster
 from partage.client.errors import BrokerResponseError, UnsupportedApiError
-from partage.console.common.client_requests import broker_addresses, run_client
+from partage.console.common.client_requests import run_client
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.completion import complete_topics
 from partage.console.common.confirmation import confirm
@@ -20,11 +20,12 @@ from partage.console.common.options import (
     JsonOption,
     YesOption,
     required_name,
-    with_cluster,
+    with_coordinators,
 )
 from partage.console.common.output import json_help, note, print_json
 from partage.console.common.partitions import parse_topics, resolve_partitions
 from partage.console.transactions.transaction_requests import (
+    OpenTransaction,
     PartitionProducer,
     describe_producers,
     find_transactions,
@@ -61,7 +62,7 @@ class TransactionAbort(msgspec.Struct, frozen=True):
 
 
 @app.command("abort", epilog=json_help(TransactionAbort))
-@with_cluster()
+@with_coordinators()
 def abort(
     cluster: ClusterClient,
     name: Annotated[
@@ -198,9 +199,13 @@ def _require_hanging(cluster: ClusterClient, producer: PartitionProducer) -> Non
     Raises:
         CommandError: A coordinator has it, or the transaction has just ended.
     """
-    brokers = broker_addresses(cluster)
+
+    async def find(client: Cluster) -> list[OpenTransaction]:
+        brokers = await client.broker_addresses()
+        return await find_transactions(client, list(brokers.values()), [producer])
+
     try:
-        found = run_client(cluster, lambda client: find_transactions(client, brokers, [producer]))
+        found = run_client(cluster, find)
     except CommandError as error:
         # Brokers before Kafka 3.0 cannot list transactions.
         if producer.start_offset is None and isinstance(error.__cause__, UnsupportedApiError):

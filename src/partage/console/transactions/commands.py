@@ -9,11 +9,11 @@ import msgspec
 import typer
 
 from partage.client.cluster import Cluster
-from partage.console.common.client_requests import broker_addresses, run_client
+from partage.console.common.client_requests import run_client
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
-from partage.console.common.options import JsonOption, with_cluster
+from partage.console.common.options import JsonOption, with_coordinators
 from partage.console.common.output import format_partitions, json_help, print_json
 from partage.console.common.suggestions import missing_names
 from partage.console.common.table import print_table
@@ -77,7 +77,7 @@ class TransactionDescriptions(msgspec.Struct, frozen=True):
 
 
 @app.command("list", epilog=json_help(TransactionList))
-@with_cluster()
+@with_coordinators()
 def list_transactions(
     cluster: ClusterClient,
     state: Annotated[
@@ -124,15 +124,16 @@ def list_transactions(
 
 def _list_all(cluster: ClusterClient, request: ListTransactionsRequest) -> list[TransactionListing]:
     """Return the transactional ids of all brokers, sorted."""
-    brokers = zip(cluster.metadata().brokers, broker_addresses(cluster), strict=True)
-    listed = [
-        run_client(cluster, partial(_list, broker_id=broker_id, address=address, request=request))
-        for broker_id, address in brokers
-    ]
-    return sorted(
-        (listing for listings in listed for listing in listings),
-        key=lambda listing: listing.transactional_id,
-    )
+
+    async def attempt(client: Cluster) -> list[TransactionListing]:
+        brokers = await client.broker_addresses()
+        return [
+            listing
+            for broker_id, address in brokers.items()
+            for listing in await _list(client, broker_id, address, request)
+        ]
+
+    return sorted(run_client(cluster, attempt), key=lambda each: each.transactional_id)
 
 
 def _states(names: list[str]) -> list[str]:
@@ -165,7 +166,7 @@ async def _list(
 
 
 @app.command("describe", epilog=json_help(TransactionDescriptions))
-@with_cluster()
+@with_coordinators()
 def describe(
     cluster: ClusterClient,
     transactional_id: Annotated[

@@ -10,12 +10,17 @@ import msgspec
 import typer
 
 from partage.client.cluster import Cluster
-from partage.console.common.client_requests import broker_addresses, run_client
+from partage.console.common.client_requests import run_client
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.completion import complete_topics
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError
-from partage.console.common.options import JsonOption, given_names, required_names, with_cluster
+from partage.console.common.options import (
+    JsonOption,
+    given_names,
+    required_names,
+    with_coordinators,
+)
 from partage.console.common.output import count, json_help, note, print_json
 from partage.console.common.partitions import parse_topics, resolve_partitions
 from partage.console.common.table import print_table
@@ -80,7 +85,7 @@ class HangingTransactionList(msgspec.Struct, frozen=True):
 
 
 @app.command("describe-producers", epilog=json_help(ProducerList))
-@with_cluster()
+@with_coordinators()
 def describe_producers_command(
     cluster: ClusterClient,
     name: _PartitionsArgument = None,
@@ -119,7 +124,7 @@ def describe_producers_command(
 
 
 @app.command("find-hanging", epilog=json_help(HangingTransactionList))
-@with_cluster()
+@with_coordinators()
 def find_hanging(
     cluster: ClusterClient,
     name: _PartitionsArgument = None,
@@ -151,7 +156,6 @@ def find_hanging(
       partage transactions find-hanging flights --max-transaction-timeout-ms 60000
     """
     partitions = _searched(cluster, parse_topics(given_names(name, topic)), broker_id)
-    brokers = broker_addresses(cluster)
     now_ms = int(time.time() * 1000)
 
     async def find(client: Cluster) -> list[OpenTransaction]:
@@ -160,7 +164,8 @@ def find_hanging(
             for each in await describe_producers(client, partitions)
             if each.start_offset is not None and _age_ms(each, now_ms) > max_transaction_timeout_ms
         ]
-        found = await find_transactions(client, brokers, producers)
+        brokers = await client.broker_addresses()
+        found = await find_transactions(client, list(brokers.values()), producers)
         return [each for each in found if each.is_hanging]
 
     hanging = [_hanging(each, now_ms) for each in run_client(cluster, find)]

@@ -418,7 +418,7 @@ class TransactionClient:
             transactional_id_pattern=f"{common}.*" if len(common) < _PATTERN_PREFIX_MAX else None,
         )
         found = dict[str, None]()
-        addresses = await self._cluster.broker_addresses()
+        addresses = list((await self._cluster.broker_addresses()).values())
         # A shard of ids may move from a broker to one that was asked before. It is listed there in
         # the second pass. A broker that still loads it refuses the request.
         for address in addresses * 2 if len(addresses) > 1 else addresses:

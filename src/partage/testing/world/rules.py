@@ -17,6 +17,7 @@ from partage.model.topic_partition import TopicPartition
 from partage.testing.world.acknowledged_commits import AcknowledgedCommits, fetched_offsets
 from partage.testing.world.brokers import WorldBrokers
 from partage.testing.world.request_recorder import ObservedConnection
+from partage.testing.world.torn_transactions import TornTransactions
 from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from partage.wire.apis.fetch import FETCH
 from partage.wire.apis.join_group import JOIN_GROUP
@@ -36,6 +37,7 @@ RULES: Final = {
     "duplicate": "a record was processed again although its offset had been committed before",
     "reordered": "a record was first processed after a later record of its partition",
     "aborted_read": "a record of an aborted transaction was processed",
+    "torn": "a transaction's results took effect without the offsets of their input, or vice versa",
     "commit_lost": "the coordinator does not know an offset whose commit it acknowledged",
 }
 
@@ -77,6 +79,9 @@ class RuleChecker:
         self._checked: dict[tuple[str, TopicPartition], int] = {}  # all below is processed
         self._committed: dict[tuple[str, TopicPartition], int] = {}
         self._acknowledged = AcknowledgedCommits(now_s, brokers.offsets_retention_s)
+        self._transactions = TornTransactions(
+            lambda text: self._report("torn", text), brokers.committed_offset, _observe
+        )
 
     def allow(self, *names: str) -> None:
         """Do not check some rules.
@@ -111,6 +116,7 @@ class RuleChecker:
         if partition.topic not in self._topics:
             self._check_commits_so_far(partition.topic)
             self._topics.add(partition.topic)
+        self._transactions.on_processed(process, mine, partition, offset)
         marks = self._marks[partition].setdefault(offset, set())
         where = f"offset {offset} of {_name(partition)}"
         if mine in marks:
@@ -144,6 +150,7 @@ class RuleChecker:
             def handle(inbound: InboundRequest) -> None:
                 key, process = inbound.api.key, inbound.client_host.removeprefix("/")
                 self._acknowledged.on_request(key, inbound.message)
+                self._transactions.on_request(process, inbound)
                 if key == FETCH.key:
                     self._on_fetch(process, inbound, topic_name)
                 elif key == OFFSET_COMMIT.key:
@@ -163,6 +170,7 @@ class RuleChecker:
     def on_process_end(self, process: str) -> None:
         """Forget what a process knew that was killed, failed or ended."""
         self._groups.pop(process, None)
+        self._transactions.on_process_end(process)
         for state in (self._first, self._asked, self._position, self._rewinds):
             for key in [key for key in state if key[0] == process]:
                 del state[key]
@@ -234,6 +242,7 @@ class RuleChecker:
                     key = group, partition
                     self._committed[key] = offsets[partition]
                     self._acknowledged.on_acknowledged(group, partition, offsets[partition])
+                    self._transactions.on_offset_committed(process, *key, offsets[partition])
                     self._checked.setdefault(key, self._first.get((process, partition), 0))
 
         _observe(inbound, answered)

@@ -263,7 +263,7 @@ def test_quick_start_has_options_of_command() -> None:
     [
         "",
         "--listen=[::1]:1 --listen :2",
-        "--listen= --data-dir= --advertised= --state=",
+        "--listen= --advertised= --state=",
         "--data-dir x=y --data-dir=-v",
         "--sync os --sync=disk",
         "--override a --override=b=c=d --override a=--",
@@ -285,6 +285,7 @@ def test_quick_start_understands_options_like_command(line: str) -> None:
     [
         *(["--help"], ["-h"], ["--listen"], ["--sync", "x"], ["y"], ["--no-ephemeral"]),
         *(["--listen=--"], ["--broker-id=--"], ["--sync=--"], ["--override=--"], ["--sync=OS"]),
+        *(["--data-dir="], ["--data-dir", ""]),
     ],
 )
 def test_quick_start_leaves_help_and_refusals_to_command(

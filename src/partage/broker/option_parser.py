@@ -14,6 +14,13 @@ from partage.broker.foreground_options import OPTION_HELP, ForegroundOptions, Sy
 _WIDTH: Final = 100
 
 
+def _directory(text: str) -> Path:
+    """Return the path of a directory; an empty path would be the current directory."""
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty")
+    return Path(text)
+
+
 class OptionParser(argparse.ArgumentParser):
     """A parser of the options.
 
@@ -37,7 +44,7 @@ class OptionParser(argparse.ArgumentParser):
         add(
             "--data-dir",
             metavar="DIR",
-            type=Path,
+            type=_directory,
             default=defaults.data_dir,
             help=text["data_dir"],
         )

@@ -17,6 +17,8 @@ from partage.log.io import read_file, replace_file
 T = TypeVar("T")
 
 LOCK_FILE: Final = ".lock"
+#: The records of a coordinator of ``partage proposal``, in a data directory that is not a broker's.
+COORDINATOR_RECORDS: Final = "records.jsonl"
 _META: Final = "meta.json"
 
 
@@ -86,9 +88,15 @@ def read_meta_properties(disk: Disk) -> MetaProperties | None:
     """Return the owner of the directory, or None if it is new.
 
     Raises:
-        DamagedFileError: the file cannot be decoded.
+        DamagedFileError: the file cannot be decoded, or the directory is not a broker's.
     """
-    return read_json_file(disk, _META, MetaProperties, "remove it; the cluster then gets a new id")
+    meta = read_json_file(disk, _META, MetaProperties, "remove it; the cluster then gets a new id")
+    if meta is None and read_file(disk, COORDINATOR_RECORDS) is not None:
+        raise DamagedFileError(
+            "it has the records of a coordinator of partage proposal; use another directory with "
+            "--data-dir"
+        )
+    return meta
 
 
 def write_meta_properties(disk: Disk, meta: MetaProperties) -> None:

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -77,6 +78,8 @@ class LazyCommands(TyperGroup):
             family.entries = entry.commands
             return family
         command = typer.main.get_group(import_module(entry.module).app).commands[cmd_name]
+        for parameter in command.params:
+            _refuse_empty_path(parameter)
         restore_interrupts()
         return command
 
@@ -135,6 +138,21 @@ def command_app() -> typer.Typer:
     Help is plain text, because rich help would truncate words.
     """
     return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+def _refuse_empty_path(parameter: Any) -> None:
+    """Let an option or argument refuse an empty path, which would be the current directory."""
+    kind = parameter.type_descriptor.annotation
+    if Path not in (kind, *get_args(kind)):
+        return
+    convert = parameter.process_value
+
+    def convert_unless_empty(context: Any, value: Any) -> Any:
+        if value == "" or (isinstance(value, list | tuple) and "" in value):
+            raise typer.BadParameter("must not be empty", ctx=context, param=parameter)
+        return convert(context, value)
+
+    parameter.process_value = convert_unless_empty
 
 
 def _one_line(error: TyperException) -> str:

@@ -140,15 +140,15 @@ _Verbose = Annotated[
 ]
 
 
-#: The default limit of retries in commands that need a coordinator. If a broker is lost, the others
-#: take over its groups when its session ends: after 6 s in Partage, after 9 s in Apache Kafka.
+#: Default limit of retries in commands that need a coordinator. The groups of a lost broker move
+#: to other brokers when its session ends: after 6 s in Partage, after 9 s in Apache Kafka.
 _FAILOVER_MS: Final = 20_000
 
 
 def with_coordinators() -> Callable[[Callable[..., None]], Any]:
     """Return `with_cluster` for a command that needs coordinators, and waits while they move.
 
-    ``--timeout-ms`` limits also this wait, if it is given.
+    If ``--timeout-ms`` is given, it also limits this wait.
     """
     return with_cluster(
         timeout_help="Request timeout; also limits the wait for a coordinator that moves to "

@@ -248,9 +248,18 @@ def with_arguments(kind: type[msgspec.Struct]) -> Callable[[Callable[..., None]]
 
 
 def run_coordinator(
-    machine: JoinGroupCoordinator, versions: ProtocolVersions, arguments: CoordinatorArguments
+    machine: JoinGroupCoordinator,
+    versions: ProtocolVersions,
+    design: str,
+    arguments: CoordinatorArguments,
 ) -> None:
     """Run a coordinator until a signal. It prints its address when it accepts connections.
+
+    Args:
+        machine: The coordinator.
+        versions: The requests of its design.
+        design: The name of its design.
+        arguments: The arguments of the command.
 
     Raises:
         CommandError: An option is invalid, or the coordinator cannot start or continue.
@@ -267,6 +276,7 @@ def run_coordinator(
             serve_coordinator(
                 machine,
                 versions,
+                design,
                 address,
                 arguments.data_dir,
                 lambda bound: print(bound, flush=True),

@@ -57,7 +57,7 @@ def coordinator(
       partage proposal multi-assignor coordinator --data-dir coordinator-data
     """
     machine = MultiAssignorCoordinator(arguments.settings(), compresses_members=compresses_members)
-    run_coordinator(machine, VERSIONS, arguments)
+    run_coordinator(machine, VERSIONS, "multi-assignor", arguments)
 
 
 @app.command("member", epilog=json_help(JsonRecord, "prints one line per record:"))

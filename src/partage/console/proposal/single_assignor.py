@@ -64,7 +64,7 @@ def coordinator(
     """
     settings = arguments.settings(synchronize_timeout_ms=synchronize_timeout_ms)
     machine = SingleAssignorCoordinator(settings, choice=choice, reaction=reaction)
-    run_coordinator(machine, VERSIONS, arguments)
+    run_coordinator(machine, VERSIONS, "single-assignor", arguments)
 
 
 @app.command("member", epilog=json_help(JsonRecord, "prints one line per record:"))

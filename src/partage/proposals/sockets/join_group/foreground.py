@@ -56,6 +56,7 @@ class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
 async def serve_coordinator(
     machine: JoinGroupCoordinator,
     versions: ProtocolVersions,
+    design: str,
     listen: Address,
     data_dir: Path | None,
     on_listening: Callable[[str], None],
@@ -65,6 +66,7 @@ async def serve_coordinator(
     Args:
         machine: The coordinator, without records.
         versions: The requests of the design.
+        design: The name of the design.
         listen: The address; port 0 picks a free port.
         data_dir: The directory of its records; in memory if None.
         on_listening: Called with the bound address.
@@ -82,7 +84,7 @@ async def serve_coordinator(
         store: RecordFile | MemoryRecordStore = MemoryRecordStore()
         if data_dir is not None:
             try:
-                store = RecordFile(data_dir)
+                store = RecordFile(data_dir, design)
             except DirectoryLockedError as error:
                 raise ForegroundError(str(error)) from None
             except (DamagedFileError, OSError) as error:

@@ -9,7 +9,12 @@ from typing import Final
 
 import msgspec
 
-from partage.broker.topics.data_directory import DirectoryLock
+from partage.broker.topics.data_directory import (
+    COORDINATOR_RECORDS,
+    DirectoryLock,
+    read_json_file,
+    read_meta_properties,
+)
 from partage.broker.topics.real_disk import RealDisk
 from partage.log.errors import DamagedFileError
 from partage.log.io import read_file, replace_file
@@ -17,9 +22,17 @@ from partage.model.topic_partition import TopicPartition
 from partage.proposals.join_group.records import CommittedOffsetRecord, GroupRemovedRecord, Record
 
 #: The name of the file in the data directory.
-RECORD_FILE: Final = "records.jsonl"
+RECORD_FILE: Final = COORDINATOR_RECORDS
+#: The name of the file with the design of the coordinator.
+DESIGN_FILE: Final = "design.json"
 #: The file is rewritten when this many of its lines, and most of them, are outdated.
 _OUTDATED_MAX: Final = 10_000
+
+
+class RecordOwner(msgspec.Struct, frozen=True):
+    """The design whose coordinator has written the records."""
+
+    design: str
 
 
 class RecordFile:
@@ -29,23 +42,29 @@ class RecordFile:
 
     Args:
         directory: The data directory. It is created if it does not exist.
+        design: The name of the coordinator's design.
 
     Raises:
         DirectoryLockedError: Another process uses the directory.
-        DamagedFileError: A line is not a record.
+        DamagedFileError: A line is not a record, or the directory belongs to another design or to
+            a broker.
         OSError: The directory cannot be used.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, design: str) -> None:
         self._lock = DirectoryLock(directory)
         try:
             self._disk = RealDisk(directory)
+            has_owner = _has_owner(self._disk, design)
             # By group, then by partition; the generation of the group has no partition.
             self._latest: dict[str, dict[TopicPartition | None, Record]] = {}
             self._latest_count = 0
             for record in _decode(read_file(self._disk, RECORD_FILE) or b""):
                 self._keep(record)
             self._rewrite()
+            if not has_owner:
+                owner = msgspec.json.encode(RecordOwner(design))
+                replace_file(self._disk, DESIGN_FILE, owner)
         except BaseException:
             self._lock.release()
             raise
@@ -99,6 +118,25 @@ class RecordFile:
         )
         self._latest_count += key not in of_group
         of_group[key] = record
+
+
+def _has_owner(disk: RealDisk, design: str) -> bool:
+    """Return True if the directory belongs to this design; False if it has no owner.
+
+    Raises:
+        DamagedFileError: It belongs to a broker, or to another design.
+    """
+    if read_file(disk, RECORD_FILE) is None and read_meta_properties(disk) is not None:
+        raise DamagedFileError(
+            "it belongs to a broker (partage broker); use another directory with --data-dir"
+        )
+    owner = read_json_file(disk, DESIGN_FILE, RecordOwner, "remove it if its design is known")
+    if owner is not None and owner.design != design:
+        raise DamagedFileError(
+            f"it has the records of a {owner.design} coordinator, and this is a {design} "
+            "coordinator; use another directory with --data-dir"
+        )
+    return owner is not None
 
 
 def _encode(records: Sequence[Record]) -> bytes:

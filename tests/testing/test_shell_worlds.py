@@ -19,7 +19,7 @@ from partage.testing import PartageWorld
 from partage.testing.shell_worlds.delivery_rules import DeliveryRules, ReaderRun
 from partage.testing.shell_worlds.runner import ShellResult
 from partage.testing.shell_worlds.scenario import draw_scenario
-from partage.testing.shell_worlds.swarm import run_shell_seed, run_shell_seeds
+from partage.testing.shell_worlds.swarm import run_shell_seed
 from partage.testing.shell_worlds.wire_watch import CommitTimeline, WireWatch
 from partage.testing.world.errors import InvariantError
 from partage.testing.world.virtual_loop import VirtualLoop
@@ -46,12 +46,6 @@ def test_worlds_break_no_rule() -> None:
         assert_no_violation(result)
     assert sum(result.reads for result in results) > 1_000
     assert sum(len(result.faults) for result in results) > 5
-
-
-@pytest.mark.slow
-def test_many_worlds_break_no_rule() -> None:
-    for result in run_shell_seeds(range(6, 106), 2):
-        assert_no_violation(result)
 
 
 #: 41: a fetched slice was shorter than a batch header, and counted as damaged. The others broke

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Sequence
 
@@ -20,6 +21,7 @@ from partage.model.settings import BrokerSettings
 from partage.store.memory import MemoryZooKeeper
 from partage.store.zk_schema import AppliedDoc, TombstoneDoc, decode, encode
 from partage.store.zookeeper import Create, Operation
+from shields import shield
 from store.zk_fixture import PATHS, BrokerStores, made, nothing, run
 
 PATIENCE_S = 30
@@ -102,6 +104,13 @@ class BrokerFixture:
         return {topic.name for topic in TopicCatalogue.load(self.disk, 1)}
 
 
+class FailingBrokerFixture(BrokerFixture):
+    """A broker whose groups fail when a topic was removed."""
+
+    async def wait_durable(self) -> None:
+        raise LookupError
+
+
 async def run_loop_turns() -> None:
     for _ in range(50):
         await asyncio.sleep(0)
@@ -124,6 +133,25 @@ def test_cancelled_deletion_finishes_before_tombstone_removal() -> None:
         assert one.forgotten == [frozenset({"x"})]
 
     run(scenario())
+
+
+def test_cancelled_reconciliation_that_fails_is_silent(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(asyncio, "shield", shield)
+
+    async def scenario() -> None:
+        one = await FailingBrokerFixture().start()
+        await one.topics.put("x", made(X, 1), "n1")
+        await one.reconcile()
+        await one.topics.delete("x", "n2")
+        await one.begin_and_cancel()
+        one.disk.free()
+        await one.following.wait_idle()
+
+    run(scenario())
+    gc.collect()
+    assert caplog.messages == []
 
 
 def test_deleted_topic_never_seen_deletes_offsets() -> None:

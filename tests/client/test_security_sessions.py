@@ -12,6 +12,7 @@ from partage.client import (
 from partage.client.connection import Connection
 from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
 from partage.wire.apis.metadata import METADATA
+from shields import shield
 
 from .sasl_broker import SaslScript
 from .sasl_client import ALL, BY_PASSWORD, PASSWORD, options
@@ -153,7 +154,8 @@ class TestSessionsThatEnd:
 
         self.run(main, sasl)
 
-    def test_failed_renewal_without_waiter_is_silent(self, caplog):
+    def test_failed_renewal_without_waiter_is_silent(self, caplog, monkeypatch):
+        monkeypatch.setattr(asyncio, "shield", shield)
         sasl = self.sasl()
 
         async def main(connection, broker, loop):
@@ -168,6 +170,7 @@ class TestSessionsThatEnd:
         self.run(main, sasl)
         gc.collect()
         assert "never retrieved" not in caplog.text
+        assert "shielded" not in caplog.text
 
     def test_renewal_uses_new_token(self):
         tokens = iter(["one", "two"])

@@ -248,7 +248,10 @@ class Connection(asyncio.BufferedProtocol):
             self._renewal = asyncio.create_task(self._renew())
             # Retrieve the exception: the sender may have given up by then
             self._renewal.add_done_callback(lambda task: task.cancelled() or task.exception())
-        await asyncio.shield(self._renewal)
+        renewal = self._renewal
+        # Not `asyncio.shield`: on Python 3.14, it logs the exception after a cancellation
+        await asyncio.wait({renewal})
+        renewal.result()
 
     async def _renew(self) -> None:
         try:

@@ -165,7 +165,8 @@ class WorkRunner:
         threading.Thread(target=call, name=f"{_THREAD_NAME} {name}", daemon=True).start()
         running = asyncio.wrap_future(ended)
         try:
-            return await asyncio.shield(running)
+            # Not `asyncio.shield`: on Python 3.14, it logs errors after a cancellation.
+            await asyncio.wait({running})
         except asyncio.CancelledError:
             if on_cancel is not None:
                 on_cancel()
@@ -176,6 +177,7 @@ class WorkRunner:
             if error is not None:
                 raise error from None
             raise
+        return running.result()
 
 
 class BlockingRecipe(Generic[R]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +15,8 @@ from partage.recipes.config import IndexerConfig
 from partage.recipes.search_index import IndexStore, record_text
 from partage.recipes.sync_indexer import IndexerProgress
 from partage.recipes.sync_indexer import RedundantIndexer as Blocking
+
+log = logging.getLogger(__name__)
 
 
 class RedundantIndexer:
@@ -94,13 +97,18 @@ class RedundantIndexer:
             ClientError: As `partage.Consumer.poll`.
         """
         running = asyncio.ensure_future(asyncio.to_thread(self._indexer.run, to_end=to_end))
+        running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         try:
-            await asyncio.shield(running)
+            # Not `asyncio.shield`: on Python 3.14, it logs errors after a cancellation.
+            await asyncio.wait({running})
         except asyncio.CancelledError:
             if not running.done():
                 self._indexer.stop()
                 await asyncio.wait({running})
+            if not running.cancelled() and (error := running.exception()) is not None:
+                log.error("indexing failed when it was cancelled: error=%s", error)
             raise
+        running.result()
 
     async def close(self) -> None:
         """Leave the group and close the indexes; they remain searchable."""

@@ -159,8 +159,12 @@ async def _init_transactions(producer: Any, term: Term) -> bool:
         return True
     while term.is_active:
         step = asyncio.ensure_future(asyncio.to_thread(producer.init_transactions, _INIT_STEP_S))
+        # After a cancellation, the result has no meaning.
+        step.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         try:
-            await asyncio.shield(step)
+            # Not `asyncio.shield`: on Python 3.14, it logs errors after a cancellation.
+            await asyncio.wait([step])
+            step.result()
         except asyncio.CancelledError:
             # A thread cannot be cancelled. If this process resigned earlier, the thread could fence
             # the successor.

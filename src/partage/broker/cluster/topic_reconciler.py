@@ -69,10 +69,11 @@ class TopicReconciler:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # Retrieve the exception: the caller may have been cancelled. Since Python 3.14,
-        # `asyncio.shield` does not.
+        # Retrieve the exception: the caller may have been cancelled.
         task.add_done_callback(lambda task: task.cancelled() or task.exception())
-        await asyncio.shield(task)
+        # Not `asyncio.shield`: on Python 3.14, it logs the exception after a cancellation.
+        await asyncio.wait({task})
+        task.result()
 
     async def wait_idle(self) -> None:
         """Return once no work is in progress; call it after the session has ended."""

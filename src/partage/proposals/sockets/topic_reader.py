@@ -68,7 +68,9 @@ class TopicReader:
     async def wait_failed(self) -> None:
         """Return never; raise the error with which ``deliver`` failed."""
         assert self._task is not None, "the reader was not started"
-        await asyncio.shield(self._task)
+        # Not `asyncio.shield`: on Python 3.14, it logs the error after a cancellation.
+        await asyncio.wait({self._task})
+        self._task.result()
 
     def on_error(self, error: ClientError) -> bool:
         """Handle an error of the consumer; False to log it and to try again."""

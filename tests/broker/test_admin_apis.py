@@ -81,6 +81,8 @@ from partage.wire.apis.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
 )
 from partage.wire.apis.list_transactions import LIST_TRANSACTIONS, ListTransactionsRequest
+from partage.wire.apis.sasl_authenticate import SASL_AUTHENTICATE, SaslAuthenticateRequest
+from partage.wire.apis.sasl_handshake import SASL_HANDSHAKE, SaslHandshakeRequest
 from partage.wire.apis.update_features import (
     UPDATE_FEATURES,
     FeatureUpdate,
@@ -510,6 +512,21 @@ def test_groups_with_altered_configs_are_listed_as_resources(raw):
 
 
 # Security
+
+
+@versions(SASL_HANDSHAKE)
+def test_sasl_handshake_is_refused_as_on_kafkas_plaintext_port(raw, version):
+    request = SaslHandshakeRequest(mechanism="PLAIN")
+    refusal = raw.request(SASL_HANDSHAKE, request, version)
+    assert (refusal.error_code, refusal.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, [])
+
+
+@versions(SASL_AUTHENTICATE)
+def test_sasl_token_is_refused_as_on_kafkas_plaintext_port(raw, version):
+    request = SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret")
+    refusal = raw.request(SASL_AUTHENTICATE, request, version)
+    assert refusal.error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert "PLAINTEXT" in refusal.error_message
 
 
 @versions(DESCRIBE_ACLS)

@@ -115,8 +115,10 @@ class TestTheBrokersCertificate:
 
     def test_expired_certificate_is_rejected(self, run, authority):
         old = authority.issue("old", "127.0.0.1", days=-1)
-        with pytest.raises(UntrustedCertificateError, match="certificate has expired"):
+        with pytest.raises(UntrustedCertificateError, match="certificate has expired") as raised:
             run(metadata(options(authority), tls=old.server()))
+        assert "ssl_cafile" not in str(raised.value)
+        assert "Renew the certificate" in str(raised.value)
 
     @pytest.mark.parametrize("host", ["elsewhere.example", "10.0.0.1"])
     def test_certificate_of_other_host_is_rejected(self, run, authority, host):
@@ -124,6 +126,11 @@ class TestTheBrokersCertificate:
         with pytest.raises(
             CertificateHostMismatchError, match=r"127\.0\.0\.1.*ssl_check_hostname=False"
         ):
+            run(metadata(options(authority), tls=other.server()))
+
+    def test_error_for_other_host_has_one_full_stop(self, run, authority):
+        other = authority.issue("other", "10.0.0.1")
+        with pytest.raises(CertificateHostMismatchError, match=r"[^.]\. Connect to a name"):
             run(metadata(options(authority), tls=other.server()))
 
     def test_disabled_host_check_still_checks_authority(self, run, authority, tmp_path):

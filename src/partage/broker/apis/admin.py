@@ -36,6 +36,8 @@ from partage.wire.apis.elect_leaders import ELECT_LEADERS
 from partage.wire.apis.list_config_resources import LIST_CONFIG_RESOURCES
 from partage.wire.apis.list_partition_reassignments import LIST_PARTITION_REASSIGNMENTS
 from partage.wire.apis.list_transactions import LIST_TRANSACTIONS
+from partage.wire.apis.sasl_authenticate import SASL_AUTHENTICATE
+from partage.wire.apis.sasl_handshake import SASL_HANDSHAKE
 from partage.wire.apis.update_features import UPDATE_FEATURES
 
 
@@ -58,6 +60,8 @@ def admin_handlers(
         as_task: returns a handler that runs a coroutine as a task.
     """
     return {
+        SASL_HANDSHAKE.key: security.sasl_handshake,
+        SASL_AUTHENTICATE.key: security.sasl_authenticate,
         DESCRIBE_ACLS.key: security.describe_acls,
         CREATE_ACLS.key: security.create_acls,
         DELETE_ACLS.key: security.delete_acls,

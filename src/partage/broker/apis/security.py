@@ -1,4 +1,4 @@
-"""ACLs, SCRAM credentials and quotas: this broker has none of them.
+"""SASL, ACLs, SCRAM credentials and quotas: this broker has none of them.
 
 Changes of credentials and quotas are not served. Clients report them as unsupported.
 """
@@ -28,11 +28,28 @@ from partage.wire.apis.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
+from partage.wire.apis.sasl_authenticate import SaslAuthenticateResponse
+from partage.wire.apis.sasl_handshake import SaslHandshakeResponse
 
+_NO_SASL: Final = "This port has no SASL. Set security.protocol to PLAINTEXT."
 _NO_AUTHORIZER: Final = "No Authorizer is configured."
 _QUOTA_ENTITY_TYPES: Final = ("user", "client-id", "ip")
 _EXACT, _DEFAULT, _ANY = 0, 1, 2
 _SHOWN_MAX: Final = 249  # characters of a client's text that an error message repeats
+
+
+def sasl_handshake(inbound: InboundRequest) -> None:
+    """Respond as Kafka does on a port without SASL; without this, Java's clients retry forever."""
+    inbound.respond(SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[]))
+
+
+def sasl_authenticate(inbound: InboundRequest) -> None:
+    """Respond as `sasl_handshake`."""
+    inbound.respond(
+        SaslAuthenticateResponse(
+            error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=_NO_SASL, auth_bytes=b""
+        )
+    )
 
 
 def describe_acls(inbound: InboundRequest) -> None:

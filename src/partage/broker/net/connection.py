@@ -140,6 +140,10 @@ class Connection(asyncio.BufferedProtocol):
         while (start := pos + _FRAME_LENGTH_BYTES) <= end:
             (size,) = FRAME_LENGTH.unpack_from(data, pos)
             if not 0 < size <= bytes_max:
+                start_bytes = bytes(data[pos:start])
+                if self._resources.unsupported_requests.is_foreign(self.client_host, start_bytes):
+                    self.close()
+                    return
                 self.close_for_error(
                     f"the request size is {size} bytes; accepted are 1 to {bytes_max} bytes"
                 )

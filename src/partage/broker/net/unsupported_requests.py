@@ -1,4 +1,4 @@
-"""The log of requests that this broker does not support.
+"""The log of requests and protocols that this broker does not support.
 
 Like Kafka, the broker closes the connection of a client that sends such a request, because the
 client cannot read any other answer. Some clients then connect and try again, many times a second.
@@ -22,6 +22,10 @@ log = logging.getLogger(__name__)
 #: Number of requests to remember. If there are more, the oldest may be logged again.
 _REMEMBERED_MAX: Final = 1000
 _CLIENT_ID_CHARACTERS_MAX: Final = 100
+
+#: The content type and the major version of a TLS record (RFC 8446, 5.1).
+_TLS_HANDSHAKE: Final = b"\x16\x03"
+_HTTP_METHODS: Final = (b"GET ", b"POST", b"PUT ", b"HEAD")
 
 #: Kafka's names of APIs that clients use and this broker does not serve.
 _OTHER_APIS: Final = {
@@ -70,12 +74,8 @@ class UnsupportedRequestLogger:
             client_id = ""
         client_id = client_id[:_CLIENT_ID_CHARACTERS_MAX]
         request = (client_host, client_id, key, version)
-        if request in self._reported:
-            self._reported.move_to_end(request)
+        if self._is_known(request):
             return
-        self._reported[request] = None
-        if len(self._reported) > _REMEMBERED_MAX:
-            self._reported.popitem(last=False)
         api = self._apis.get(key)
         if api is None:
             name = _OTHER_APIS.get(key, "unknown API")
@@ -92,3 +92,38 @@ class UnsupportedRequestLogger:
             client_id,
             why,
         )
+
+    def is_foreign(self, client_host: str, data: bytes) -> bool:
+        """Return True if a client speaks TLS or HTTP, and log that its connection was closed.
+
+        Args:
+            client_host: the client's address.
+            data: the first four bytes of a frame, which are not a valid size.
+        """
+        if data.startswith(_TLS_HANDSHAKE):
+            why = (
+                "it began a TLS handshake, but this port does not support TLS; set the client's "
+                "security.protocol to PLAINTEXT"
+            )
+        elif data in _HTTP_METHODS:
+            why = "it sent an HTTP request, but this port serves Kafka's protocol"
+        else:
+            return False
+        if not self._is_known((client_host, why, -1, -1)):
+            log.warning(
+                "closed the connection of %s: %s; further connections of this kind by this host "
+                "are not logged",
+                client_host,
+                why,
+            )
+        return True
+
+    def _is_known(self, request: tuple[str, str, int, int]) -> bool:
+        """Return True if the request is in memory, and remember it."""
+        if request in self._reported:
+            self._reported.move_to_end(request)
+            return True
+        self._reported[request] = None
+        if len(self._reported) > _REMEMBERED_MAX:
+            self._reported.popitem(last=False)
+        return False

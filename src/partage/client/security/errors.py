@@ -23,12 +23,13 @@ class WrongSecurityProtocolError(SecurityError):
 class UntrustedCertificateError(SecurityError):
     """The broker's certificate is invalid, or no trusted authority signed it."""
 
-    def __init__(self, address: Address, why: str) -> None:
-        super().__init__(
-            address,
-            f"its certificate is not trusted: {why}. Set ssl_cafile to a file with the "
-            "certificates of the authorities to trust",
+    def __init__(self, address: Address, why: str, *, is_out_of_date: bool = False) -> None:
+        way_out = (
+            "Renew the certificate, or correct this machine's clock"
+            if is_out_of_date
+            else "Set ssl_cafile to a file with the certificates of the authorities to trust"
         )
+        super().__init__(address, f"its certificate is not trusted: {why}. {way_out}")
 
 
 class CertificateHostMismatchError(SecurityError):

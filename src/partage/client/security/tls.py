@@ -20,6 +20,8 @@ from partage.model.addresses import Address
 
 # X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL's x509_vfy.h.
 _OTHER_HOST: Final = frozenset({62, 64})
+# X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED.
+_OUT_OF_DATE: Final = frozenset({9, 10})
 #: Parts of OpenSSL's reasons for a broker's alert about the client certificate (RFC 8446 §6.2).
 _ABOUT_OUR_CERTIFICATE: Final = (
     "ALERT_BAD_CERTIFICATE",
@@ -137,8 +139,10 @@ def tls_error(address: Address, error: ssl.SSLError, *, has_certificate: bool) -
     """Return the error for a failed TLS connection."""
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in _OTHER_HOST:
-            return CertificateHostMismatchError(address, error.verify_message)
-        return UntrustedCertificateError(address, error.verify_message)
+            return CertificateHostMismatchError(address, error.verify_message.rstrip("."))
+        return UntrustedCertificateError(
+            address, error.verify_message, is_out_of_date=error.verify_code in _OUT_OF_DATE
+        )
     reason = error.reason or type(error).__name__
     words = reason.lower().replace("_", " ")
     if any(part in reason for part in _ABOUT_OUR_CERTIFICATE):

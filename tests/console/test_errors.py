@@ -229,6 +229,39 @@ def test_broker_outage_is_survived_or_reported(name: str, in_group: bool) -> Non
             assert printed[-1].startswith("error: ")
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("in_group", [False, True], ids=["alone", "group"])
+def test_consume_waits_for_broker_without_limit(name: str, in_group: bool) -> None:
+    reading = ["consume", name, "--from-beginning", *(["--group", name] if in_group else [])]
+    with BrokerProcess() as broker:
+        partage = PartageCli(broker.bootstrap_servers)
+        partage("topics", "create", name)
+        partage("produce", "-t", name, stdin="before\n")
+        broker.kill()
+        with partage.start(*reading) as consumer:
+            assert consumer.stderr is not None
+            assert consumer.stderr.readline() == (
+                f"no Kafka broker answers at {broker.bootstrap_servers} (Connection refused); "
+                "waiting, Ctrl-C stops\n"
+            )
+            broker.start()
+            assert read_line(consumer) == "before"
+            broker.kill()
+            told = [consumer.stderr.readline() for _ in range(2)]
+            broker.start()
+            partage("produce", "-t", name, stdin="after\n")
+            assert read_line(consumer) == "after"
+            consumer.send_signal(signal.SIGINT)
+            _, err = consumer.communicate(timeout=60)
+        assert consumer.returncode == 0
+        assert told == [
+            f"connected to {broker.bootstrap_servers}\n",
+            f"lost connection to {broker.bootstrap_servers}; reconnecting\n",
+        ]
+        assert err.splitlines()[0] == told[0].strip()
+
+
 def test_longer_reconnect_backoff_replaces_the_defaults(closed_address: str) -> None:
     """librdkafka rejects a backoff that exceeds its maximum."""
     given = ("-X", "reconnect.backoff.ms=2000", "--timeout-ms", 100)

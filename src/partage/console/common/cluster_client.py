@@ -251,26 +251,57 @@ class ClusterClient:
             f"{self.timeout_ms} ms: another broker or ZooKeeper may be down; {doubt}"
         )
 
-    def unreachable_error(self) -> CommandError:
-        """Return the error for an unreachable cluster, with the last reported cause."""
+    def unreachable_error(self, waited_ms: int | None = None) -> CommandError:
+        """Return the error for an unreachable cluster, with the last reported cause.
+
+        Args:
+            waited_ms: Duration of the wait; the request timeout if None.
+        """
+        failure = self.rejection_error() or self._security_error()
+        if failure is not None:
+            return failure
+        cause = self.last_cause()
+        because = f" ({cause})" if cause else ""
+        waited_ms = self.timeout_ms if waited_ms is None else waited_ms
+        return CommandError(
+            f"no Kafka broker answered at {self.bootstrap_servers} within {waited_ms} ms"
+            f"{because}; check --bootstrap-server, or start one with: partage broker"
+        )
+
+    def rejection_error(self) -> CommandError | None:
+        """Return the error if the cluster has rejected the connection."""
         for error in self.recent_errors:
             if error.code() in _REFUSED:
                 return CommandError(
                     f"{self.bootstrap_servers} rejected the connection: {_cause(error)}; "
                     "check --command-config and -X"
                 )
-        causes = [_cause(error) for error in self.recent_errors if error.code() in _UNREACHED]
-        causes = [cause for cause in causes if "brokers are down" not in cause]
-        if not causes or "SSL" in causes[-1]:
-            from partage.console.common.security_probe import security_error
+        return None
 
-            if reason := security_error(self._properties, min(self.timeout_ms, _PROBE_MS_MAX)):
-                return CommandError(reason)
-        because = f" ({causes[-1]})" if causes else ""
-        return CommandError(
-            f"no Kafka broker answered at {self.bootstrap_servers} within {self.timeout_ms} ms"
-            f"{because}; check --bootstrap-server, or start one with: partage broker"
-        )
+    def lasting_error(self) -> CommandError | None:
+        """Return the error if no wait makes the cluster reachable; None if its brokers may be down.
+
+        The properties lack a security setting, or no name of a broker can be resolved.
+        """
+        codes = {error.code() for error in self.recent_errors}
+        if KafkaError._RESOLVE in codes and KafkaError._TRANSPORT not in codes:
+            return self.unreachable_error()
+        return self.rejection_error() or self._security_error()
+
+    def last_cause(self) -> str:
+        """Return the last reported cause for which no broker answers; empty if there is none."""
+        causes = (_cause(each) for each in self.recent_errors if each.code() in _UNREACHED)
+        return next(reversed([each for each in causes if "brokers are down" not in each]), "")
+
+    def _security_error(self) -> CommandError | None:
+        """Return the error if a broker refuses the connection for a reason that a probe finds."""
+        cause = self.last_cause()
+        if cause and "SSL" not in cause:
+            return None
+        from partage.console.common.security_probe import security_error
+
+        reason = security_error(self._properties, min(self.timeout_ms, _PROBE_MS_MAX))
+        return CommandError(reason) if reason else None
 
 
 def _interruptible(call: Callable[[], T]) -> T:

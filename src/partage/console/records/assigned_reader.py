@@ -45,8 +45,9 @@ class AssignedReader(ConsumeLoop):
         *,
         isolation_level: str,
         fetch_wait_ms: int | None,
+        outage_ms: int,
     ) -> None:
-        super().__init__(cluster, out)
+        super().__init__(cluster, out, outage_ms)
         self._show = show
         self._ends = {partition: span.end for partition, span in spans.items()}
         self._at_end = {partition for partition, span in spans.items() if span.start >= span.end}

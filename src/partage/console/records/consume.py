@@ -24,6 +24,7 @@ from partage.console.common.output import count, format_bytes, json_help, note
 from partage.console.common.pairs import parse_pairs
 from partage.console.common.signals import StopRequest
 from partage.console.records.assigned_reader import AssignedReader
+from partage.console.records.cluster_wait import NO_LIMIT_MS, wait_for_cluster
 from partage.console.records.consume_loop import ConsumeLoop, ReadLimits
 from partage.console.records.group_reader import GroupReader
 from partage.console.records.record_formatter import (
@@ -63,7 +64,10 @@ def _switch(name: str, what: str) -> Any:
 
 @app.command("consume", epilog=json_help(JsonRecord, "prints one line per record:"))
 @with_cluster(
-    "--connect-timeout-ms", "Request timeout, and the longest wait for a cluster that is lost."
+    "--connect-timeout-ms",
+    "Request timeout. If it is given, and with --exit, also the longest wait for a cluster that "
+    "does not answer.",
+    retry_timeout_ms=NO_LIMIT_MS,
 )
 def consume(
     cluster: ClusterClient,
@@ -175,6 +179,8 @@ def consume(
 ) -> None:
     """Print records, one per line. Ctrl-C commits, leaves the group and exits.
 
+    While no broker answers, the command waits.
+
     \b
     Examples:
       partage consume flights --from-beginning --max-messages 10
@@ -200,10 +206,21 @@ def consume(
         parse_pairs(formatter_property or [], "--property"),
     )
     start = _start(offset, from_beginning, exit_at_end, group, partition)
-    cluster.require_topics(topics)
+    outage_ms = cluster.timeout_ms if exit_at_end else cluster.retry_timeout_ms
     fetch_wait_ms = _END_WAIT_MS if exit_at_end else None
     consuming: ConsumeLoop
     with StopRequest() as stop:
+        wait_for_cluster(
+            cluster,
+            lambda timeout_s: cluster.admin.list_topics(timeout=timeout_s),
+            stop,
+            limit_ms=outage_ms if timeout_ms is None else min(outage_ms, timeout_ms),
+            is_first=True,
+        )
+        if stop:
+            note(_summary(topics, 0, 0, "stopped"))
+            return
+        cluster.require_topics(topics)
         if group is None:
             consuming = AssignedReader(
                 cluster,
@@ -212,6 +229,7 @@ def consume(
                 sys.stdout.buffer,
                 isolation_level=isolation_level.value,
                 fetch_wait_ms=fetch_wait_ms,
+                outage_ms=outage_ms,
             )
         else:
             options = group_reader_options(
@@ -227,13 +245,17 @@ def consume(
                     **({} if fetch_wait_ms is None else {"fetch_max_wait_ms": fetch_wait_ms}),
                 },
             )
-            consuming = GroupReader(cluster, options, topics, show, sys.stdout.buffer)
+            consuming = GroupReader(cluster, options, topics, show, sys.stdout.buffer, outage_ms)
         try:
             ended = consuming.run(ReadLimits(max_messages, timeout_ms, exit_at_end), stop)
         finally:
             consuming.close()
-    what = f"{count(consuming.records, 'record')} ({format_bytes(consuming.bytes)})"
-    note(f"consumed {what} from {', '.join(topics)}{': ' + ended if ended else ''}")
+    note(_summary(topics, consuming.records, consuming.bytes, ended))
+
+
+def _summary(topics: list[str], records: int, size: int, ended: str | None) -> str:
+    what = f"{count(records, 'record')} ({format_bytes(size)})"
+    return f"consumed {what} from {', '.join(topics)}{': ' + ended if ended else ''}"
 
 
 def _printing(

@@ -7,11 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import BinaryIO, Final, NamedTuple
 
-from confluent_kafka import KafkaException
-
 from partage.console.common.cluster_client import ClusterClient
-from partage.console.common.output import discard_stdout, note
+from partage.console.common.output import discard_stdout
 from partage.console.common.signals import StopRequest
+from partage.console.records.cluster_wait import wait_for_cluster
 
 POLL_TIMEOUT_S: Final = 0.1
 BATCH_RECORDS_MAX: Final = 500
@@ -30,9 +29,18 @@ class OutputClosedError(Exception):
 
 
 class ConsumeLoop(ABC):
-    """Base of the readers: polls records and prints them."""
+    """Base of the readers: polls records and prints them.
 
-    def __init__(self, cluster: ClusterClient, out: BinaryIO) -> None:
+    Args:
+        cluster: The cluster.
+        out: The output.
+        outage_ms: Longest wait for a cluster that is lost.
+    """
+
+    def __init__(self, cluster: ClusterClient, out: BinaryIO, outage_ms: int) -> None:
+        self._outage_ms = outage_ms
+        self._idle_ms: int | None = None
+        self._last_record = time.monotonic()
         self.records = 0
         self.bytes = 0
         self.cluster = cluster
@@ -47,7 +55,8 @@ class ConsumeLoop(ABC):
         Raises:
             CommandError: An error that retries cannot fix.
         """
-        last_record = time.monotonic()
+        self._idle_ms = limits.idle_ms
+        self._last_record = time.monotonic()
         while not stop:
             left = None if limits.messages_max is None else limits.messages_max - self.records
             if left is not None and left <= 0:
@@ -60,8 +69,8 @@ class ConsumeLoop(ABC):
                 return "output closed by its reader"
             now = time.monotonic()
             if taken:
-                last_record = now
-            elif limits.idle_ms is not None and now - last_record >= limits.idle_ms / 1000:
+                self._last_record = now
+            elif limits.idle_ms is not None and now - self._last_record >= limits.idle_ms / 1000:
                 return f"no record for {limits.idle_ms} ms"
             if limits.at_end and self.is_at_end():
                 return None
@@ -78,7 +87,7 @@ class ConsumeLoop(ABC):
 
     @abstractmethod
     def check_connection(self, stop: StopRequest) -> None:
-        """Wait for a lost cluster to come back, at most for the command's timeout."""
+        """Wait for a lost cluster to come back, at most for the longest outage."""
 
     @abstractmethod
     def close(self) -> None:
@@ -103,20 +112,11 @@ class ConsumeLoop(ABC):
         """Call ``look`` with a timeout in seconds until it succeeds.
 
         Raises:
-            CommandError: The cluster did not respond within the command's timeout.
+            CommandError: The cluster did not respond within the longest outage, or within the time
+                without a record.
         """
-        deadline = time.monotonic() + self.cluster.timeout_s
-        is_reported = False
-        while not stop:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise self.cluster.unreachable_error()
-            try:
-                look(min(left, 0.5))
-            except KafkaException:
-                if not is_reported:
-                    note(f"lost connection to {self.cluster.bootstrap_servers}; reconnecting")
-                    is_reported = True
-            else:
-                self.cluster.recent_errors.clear()
-                return
+        limit_ms = self._outage_ms
+        if self._idle_ms is not None:
+            idle_s = time.monotonic() - self._last_record
+            limit_ms = min(limit_ms, max(1, self._idle_ms - round(idle_s * 1000)))
+        wait_for_cluster(self.cluster, look, stop, limit_ms=limit_ms)

@@ -100,8 +100,9 @@ class GroupReader(ConsumeLoop, RebalanceListener):
         topics: list[str],
         show: RecordFormatter,
         out: BinaryIO,
+        outage_ms: int,
     ) -> None:
-        ConsumeLoop.__init__(self, cluster, out)
+        ConsumeLoop.__init__(self, cluster, out, outage_ms)
         _show_log(cluster.verbose)
         self._show = show
         self._commit_every_s = options.commit_every_s

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from partage.broker.broker import Broker
-from partage.broker.net.inbound_request import Handler, InboundRequest, RequestConnection
+from partage.broker.net.inbound_request import Handler, InboundRequest
 from partage.coordinator.consumer_group.group import ConsumerGroup
 from partage.coordinator.group import Group
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
-from partage.testing.world.request_recorder import ObservedConnection, RequestRecorder
-from partage.testing.world.rules import decoded_response, has_records
+from partage.testing.world.observed_response import (
+    ObservedResponse,
+    observe_response,
+    original_connection,
+)
+from partage.testing.world.request_recorder import RequestRecorder
 from partage.testing.world.virtual_loop import VirtualLoop
 from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from partage.wire.apis.fetch import FETCH
@@ -56,11 +60,6 @@ class _Commit:
     at_s: float
     offset: int
     is_stored: bool | None = None
-
-
-def _original(connection: Any) -> object:
-    """Return the connection of a client, observed or not."""
-    return connection.original if isinstance(connection, ObservedConnection) else connection
 
 
 def _ignore_fetch(process: str, bytes_max: int, partitions: list[TopicPartition]) -> None:
@@ -208,7 +207,7 @@ class WireWatch(RequestRecorder):
                 if key in (HEARTBEAT.key, CONSUMER_GROUP_HEARTBEAT.key):
                     self.beats_s[process].append(self._loop.elapsed_s)
                 if key in _SIGNS_OF_LIFE:
-                    is_newest = self._is_newest_connection(process, inbound.connection)
+                    is_newest = self._is_newest_connection(process, original_connection(inbound))
                     if key == OFFSET_COMMIT.key:
                         self._watch_commit(process, inbound, topic_name, is_newest=is_newest)
                     else:
@@ -221,15 +220,14 @@ class WireWatch(RequestRecorder):
 
         broker.server.intercept(wrap)
 
-    def _is_newest_connection(self, process: str, connection: Any) -> bool:
-        original = _original(connection)
+    def _is_newest_connection(self, process: str, connection: object) -> bool:
         known = self._connections[process]
-        if original not in known:
-            known.append(original)
-        return known[-1] is original
+        if connection not in known:
+            known.append(connection)
+        return known[-1] is connection
 
     def _watch_session(self, process: str, inbound: InboundRequest) -> None:
-        connection, at_s = inbound.connection, self._loop.elapsed_s
+        at_s = self._loop.elapsed_s
         if inbound.api.key == CONSUMER_GROUP_HEARTBEAT.key and inbound.message.member_epoch < 0:
             return
         if inbound.api.key == JOIN_GROUP.key:
@@ -238,18 +236,17 @@ class WireWatch(RequestRecorder):
         if inbound.api.key in _PARKED:
             self._parked[process] = inbound
 
-        def answered() -> None:
-            inbound.connection = connection
+        def answered(response: ObservedResponse) -> None:
             if self._parked.get(process) is inbound:
                 del self._parked[process]
-            error = decoded_response(inbound).error_code
+            error = response.message.error_code
             is_heartbeat = inbound.api.key == HEARTBEAT.key
             # A Heartbeat that learns of a rebalance renews the session, too.
             if not error or (is_heartbeat and error == ErrorCode.REBALANCE_IN_PROGRESS):
                 is_parked = inbound.api.key in _PARKED
                 self._renew_session(process, self._loop.elapsed_s if is_parked else at_s)
 
-        inbound.connection = cast(RequestConnection, ObservedConnection(connection, answered))
+        observe_response(inbound, answered)
 
     def last_alive_s(self, process: str) -> float | None:
         """Return the last time at which the coordinator knew that a process was alive.
@@ -270,7 +267,7 @@ class WireWatch(RequestRecorder):
         *,
         is_newest: bool,
     ) -> None:
-        connection, request = inbound.connection, inbound.message
+        request = inbound.message
         group, at_s = request.group_id, self._loop.elapsed_s
         offsets = {
             (topic.name, topic.topic_id, each.partition_index): (
@@ -285,9 +282,8 @@ class WireWatch(RequestRecorder):
             for key, (partition, offset) in offsets.items()
         }
 
-        def answered() -> None:
-            inbound.connection = connection
-            for topic in decoded_response(inbound).topics:
+        def answered(response: ObservedResponse) -> None:
+            for topic in response.message.topics:
                 for each in topic.partitions:
                     key = topic.name, topic.topic_id, each.partition_index
                     partition, offset = offsets[key]
@@ -303,7 +299,7 @@ class WireWatch(RequestRecorder):
                             f"{process} commits {offset} of {partition}, but {before} was stored",
                         )
 
-        inbound.connection = cast(RequestConnection, ObservedConnection(connection, answered))
+        observe_response(inbound, answered)
 
     def _watch_fetch(
         self, process: str, inbound: InboundRequest, topic_name: Callable[[bytes], str]
@@ -332,18 +328,16 @@ class WireWatch(RequestRecorder):
                 while parts and parts[-1].end > each.fetch_offset:
                     parts.pop()
         self.on_fetch(process, request.max_bytes, partitions)
-        connection, asked_s = inbound.connection, self._loop.elapsed_s
-        original = _original(connection)
-        self._waiting[original] = len(partitions)
+        connection, asked_s = original_connection(inbound), self._loop.elapsed_s
+        self._waiting[connection] = len(partitions)
 
-        def answered() -> None:
-            inbound.connection = connection
-            self._waiting.pop(original, None)
-            if not has_records(inbound):
+        def answered(response: ObservedResponse) -> None:
+            self._waiting.pop(connection, None)
+            if not response.has_records:
                 waited_s = self._loop.elapsed_s - asked_s
                 self.refused_fetches[process] += waited_s < request.max_wait_ms / 1000 - _ROUNDING_S
                 return
-            for topic in decoded_response(inbound).responses:
+            for topic in response.message.responses:
                 name = topic.topic or topic_name(topic.topic_id)
                 for each in topic.partitions:
                     content = b"".join(each.records or ())
@@ -355,4 +349,4 @@ class WireWatch(RequestRecorder):
                         part = FetchedPart(end, size, asked_s, self._loop.elapsed_s)
                         self.fetched[process, partition].append(part)
 
-        inbound.connection = cast(RequestConnection, ObservedConnection(connection, answered))
+        observe_response(inbound, answered)

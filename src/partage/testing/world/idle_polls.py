@@ -20,19 +20,22 @@ from __future__ import annotations
 import contextvars
 import math
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from partage.broker.apis.fetch import FetchHandler
 from partage.broker.broker import Broker
-from partage.broker.net.inbound_request import Handler, InboundRequest, RequestConnection
+from partage.broker.net.inbound_request import Handler, InboundRequest
 from partage.broker.topics.log_reader import LogReader
 from partage.log.disk import Disk
 from partage.testing.world.network import WorldNetwork, WorldTransport
+from partage.testing.world.observed_response import (
+    ObservedResponse,
+    observe_response,
+    original_connection,
+)
 from partage.testing.world.process import WorldProcess
-from partage.testing.world.request_recorder import ObservedConnection
-from partage.testing.world.rules import decoded_response, has_records
 from partage.testing.world.virtual_loop import VirtualLoop
 from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from partage.wire.apis.fetch import FETCH, FetchRequest
@@ -185,9 +188,7 @@ class IdlePolls:
 
     def _client_of(self, inbound: InboundRequest) -> WorldTransport | None:
         """Return the client's end of a request's connection."""
-        connection: Any = inbound.connection
-        if isinstance(connection, ObservedConnection):
-            connection = connection.original
+        connection: Any = original_connection(inbound)  # which is its protocol, too
         return self._network.other_end(connection)
 
     # Observed requests
@@ -202,32 +203,32 @@ class IdlePolls:
         if poll is not None and poll.asked != asked:
             self._forget(poll)
 
-        def answered() -> None:
+        def answered(response: ObservedResponse) -> None:
             now_s = self._loop.time()
             old = self._polls.get(client)
             if old is not None:
                 self._forget(old)
-            if wait_s > 0 and now_s - began_s >= wait_s - _ROUNDING_S and not has_records(inbound):
+            if wait_s > 0 and now_s - began_s >= wait_s - _ROUNDING_S and not response.has_records:
                 new = _IdlePoll(client, process, asked, now_s, self._loop.next_serial())
                 self._polls[client] = new
                 process.watch(new, lambda: self._on_activity(new))
 
-        _call_when_ready(inbound, answered)
+        observe_response(inbound, answered)
 
     def _observe_change(self, inbound: InboundRequest, process: WorldProcess) -> None:
         """End idle polls at a request, and at its response, which may change what is fetched."""
         is_heartbeat = inbound.api is CONSUMER_GROUP_HEARTBEAT
 
-        def answered() -> None:
+        def answered(response: ObservedResponse) -> None:
             if is_heartbeat:
-                response = decoded_response(inbound)
-                if response.assignment is None and not response.error_code:
+                message = response.message
+                if message.assignment is None and not message.error_code:
                     return
             self._on_change(process)
 
         if not is_heartbeat:
             self._on_change(process)
-        _call_when_ready(inbound, answered)
+        observe_response(inbound, answered)
 
     def _on_change(self, process: WorldProcess) -> None:
         self._changed_s[process] = self._loop.time()
@@ -301,13 +302,3 @@ def _asked(message: FetchRequest) -> object:
         for each in topic.partitions
     )
     return message.max_wait_ms, message.min_bytes, message.isolation_level, partitions
-
-
-def _call_when_ready(inbound: InboundRequest, answered: Callable[[], None]) -> None:
-    connection = inbound.connection
-
-    def on_ready() -> None:
-        inbound.connection = connection
-        answered()
-
-    inbound.connection = cast(RequestConnection, ObservedConnection(connection, on_ready))

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 from partage.broker.broker import Broker
-from partage.broker.net.inbound_request import Handler, InboundRequest, RequestConnection
+from partage.broker.net.inbound_request import Handler, InboundRequest
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
+from partage.testing.world.observed_response import ObservedResponse, observe_response
 from partage.testing.world.virtual_loop import VirtualLoop
 from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from partage.wire.apis.fetch import FETCH
@@ -26,7 +27,6 @@ from partage.wire.apis.produce import PRODUCE
 from partage.wire.apis.sync_group import SYNC_GROUP
 from partage.wire.apis.txn_offset_commit import TXN_OFFSET_COMMIT
 from partage.wire.consumer_protocol import decode_assignment, decode_subscription
-from partage.wire.frames import FRAME_LENGTH, parse_response_header
 from partage.wire.primitives import MalformedError
 from partage.wire.records.batch import whole_batches
 
@@ -103,29 +103,6 @@ class OwnedPartition:
     to_s: float
 
 
-class ObservedConnection:
-    """A request's connection for its handler; a function is called when the response is ready."""
-
-    def __init__(self, connection: RequestConnection, answered: Callable[[], None]) -> None:
-        self.__dict__.update(_connection=connection, _answered=answered)
-
-    def on_response_ready(self) -> None:
-        self._answered()
-        self._connection.on_response_ready()
-
-    @property
-    def original(self) -> RequestConnection:
-        """The connection of the client, if it is observed once or several times."""
-        inner = self._connection
-        return inner.original if isinstance(inner, ObservedConnection) else inner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._connection, name, value)
-
-
 _Member = tuple[str, str, str]  # process, group and member id
 
 
@@ -197,35 +174,33 @@ class RequestRecorder:
         if not is_routine:
             self.requests.append(request)
         self._on_group_request(api.key, request.process, inbound.message, topic_name)
-        connection = inbound.connection
 
-        def answered() -> None:
-            inbound.connection = connection
-            self._on_response(request, inbound, topic_name)
+        def answered(response: ObservedResponse) -> None:
+            request.done_s = self._loop.elapsed_s
+            if not response.is_empty:
+                self._on_response(request, inbound, response, topic_name)
             is_news = request.error or (request.offsets and request.kind != "commit")
             if is_routine and (is_news or request.has_assignment):
                 self.requests.append(request)
 
-        inbound.connection = cast(RequestConnection, ObservedConnection(connection, answered))
+        observe_response(inbound, answered)
 
     def _on_response(
-        self, request: RecordedRequest, inbound: InboundRequest, topic_name: Callable[[bytes], str]
+        self,
+        request: RecordedRequest,
+        inbound: InboundRequest,
+        response: ObservedResponse,
+        topic_name: Callable[[bytes], str],
     ) -> None:
-        request.done_s = self._loop.elapsed_s
-        if not inbound.response_buffers:
-            return  # Produce with acks=0
-        frame = b"".join(inbound.response_buffers)[FRAME_LENGTH.size :]
-        _, pos = parse_response_header(inbound.api, inbound.version, frame)
-        response = inbound.api.decode_response(inbound.version, frame, pos)
-        request.error = _first_error(response)
+        request.error = response.first_error
         if request.error == ErrorCode.MEMBER_ID_REQUIRED.name:
             request.text, request.error = f"{request.text} got a member id", ""
         key = inbound.api.key
         if key == PRODUCE.key:
-            request.offsets.update(_produced(response))
-        elif key == FETCH.key:
-            request.offsets.update(_fetched(response, topic_name))
-        self._on_group_response(request, inbound, response, topic_name)
+            request.offsets.update(_produced(response.message))
+        elif key == FETCH.key and response.has_records:
+            request.offsets.update(_fetched(response.message, topic_name))
+        self._on_group_response(request, inbound, response.message, topic_name)
 
     # Ownership
 
@@ -362,16 +337,3 @@ def _fetched(
             if last:
                 name = topic.topic or topic_name(topic.topic_id)
                 yield TopicPartition(name, each.partition_index), last[-1]
-
-
-def _first_error(message: Any) -> str:
-    """Return the name of the first error in a response, or ""."""
-    for name in message.__struct_fields__:
-        value = getattr(message, name)
-        if name == "error_code" and value:
-            return ErrorCode(value).name if value in iter(ErrorCode) else f"error {value}"
-        if isinstance(value, list):
-            for each in value:
-                if hasattr(each, "__struct_fields__") and (found := _first_error(each)):
-                    return found
-    return ""

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from partage.broker.broker import Broker
-from partage.broker.net.inbound_request import Handler, InboundRequest, RequestConnection
+from partage.broker.net.inbound_request import Handler, InboundRequest
 from partage.model.topic_partition import TopicPartition
 from partage.testing.world.acknowledged_commits import AcknowledgedCommits, fetched_offsets
 from partage.testing.world.brokers import WorldBrokers
-from partage.testing.world.request_recorder import ObservedConnection
+from partage.testing.world.observed_response import ObservedResponse, observe_response
 from partage.testing.world.torn_transactions import TornTransactions
 from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from partage.wire.apis.fetch import FETCH
@@ -25,9 +25,8 @@ from partage.wire.apis.offset_commit import OFFSET_COMMIT
 from partage.wire.apis.offset_fetch import OFFSET_FETCH
 from partage.wire.apis.sync_group import SYNC_GROUP
 from partage.wire.consumer_protocol import decode_assignment
-from partage.wire.frames import FRAME_LENGTH, parse_response_header
 from partage.wire.primitives import MalformedError
-from partage.wire.records.batch import HEADER_SIZE, whole_batches
+from partage.wire.records.batch import whole_batches
 
 #: The rules by name, with what breaks them.
 RULES: Final = {
@@ -194,8 +193,10 @@ class RuleChecker:
                 self._asked[key] = offset
                 self._position[key] = max(self._position.get(key, 0), offset)
 
-        def answered(response: Any) -> None:
-            for topic in response.responses:
+        def answered(response: ObservedResponse) -> None:
+            if not response.has_records:
+                return
+            for topic in response.message.responses:
                 name = topic.topic or topic_name(topic.topic_id)
                 for each in topic.partitions:
                     headers = [h for _, h in whole_batches(b"".join(each.records or ()))]
@@ -204,7 +205,7 @@ class RuleChecker:
                         end = headers[-1].last_offset + 1
                         self._position[key] = max(self._position.get(key, 0), end)
 
-        _observe(inbound, answered, only_if=has_records)
+        observe_response(inbound, answered)
 
     def _on_commit(self, process: str, inbound: InboundRequest, topic_name: _Name) -> None:
         message = inbound.message
@@ -358,36 +359,9 @@ class RuleChecker:
                 )
 
 
-def _observe(
-    inbound: InboundRequest,
-    answered: Callable[[Any], None],
-    *,
-    only_if: Callable[[InboundRequest], bool] = lambda _: True,
-) -> None:
-    """Call a function with the response of a request."""
-    connection = inbound.connection
-
-    def on_ready() -> None:
-        inbound.connection = connection
-        if only_if(inbound):
-            answered(decoded_response(inbound))
-
-    inbound.connection = cast(RequestConnection, ObservedConnection(connection, on_ready))
-
-
-def decoded_response(inbound: InboundRequest) -> Any:
-    """Return the response of a request, as its client decodes it."""
-    frame = b"".join(inbound.response_buffers)[FRAME_LENGTH.size :]
-    _, pos = parse_response_header(inbound.api, inbound.version, frame)
-    return inbound.api.decode_response(inbound.version, frame, pos)
-
-
-def has_records(inbound: InboundRequest) -> bool:
-    """Return True if a Fetch response may have records; decoding the empty ones would take time.
-
-    Record batches are separate buffers, and the first two have the header and the first fields.
-    """
-    return any(len(buffer) >= HEADER_SIZE for buffer in inbound.response_buffers[2:])
+def _observe(inbound: InboundRequest, answered: Callable[[Any], None]) -> None:
+    """Call a function with the message of a response."""
+    observe_response(inbound, lambda response: answered(response.message))
 
 
 def _assigned(assignment: bytes) -> Iterator[TopicPartition]:

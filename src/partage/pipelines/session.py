@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import signal
 import threading
 from collections.abc import Iterator, Mapping
@@ -37,6 +38,13 @@ _LOCAL: Final = {
 }
 
 
+#: The URLs of Spark's `SparkContext`, which prints the stack of its error for others.
+_MASTER: Final = re.compile(
+    r"local(\[(\d+|\*)( *, *\d+)?\])?|local-cluster\[ *\d+ *, *\d+ *, *\d+ *\]|spark://.+"
+    r"|yarn|k8s://.+"
+)
+
+
 class SparkUnavailableError(RuntimeError):
     """PySpark or one of its requirements is not installed, or Spark does not run."""
 
@@ -56,6 +64,11 @@ def spark_session(name: str, master: str, settings: Mapping[str, str]) -> Iterat
         SparkUnavailableError: if no session can be started, or its JVM has ended; the message says
             how to fix it.
     """
+    if not _MASTER.fullmatch(master):
+        raise SparkUnavailableError(
+            f"invalid Spark master '{master}'; use local[N], spark://HOST:PORT, yarn or "
+            "k8s://HOST:PORT"
+        )
     missing = [each for each in ("pyspark", "pyarrow") if find_spec(each) is None]
     if missing:
         raise SparkUnavailableError(
@@ -83,7 +96,9 @@ def spark_session(name: str, master: str, settings: Mapping[str, str]) -> Iterat
                 SparkContext.getOrCreate(conf)
             session = SparkSession.builder.config(conf=conf).getOrCreate()
         except spark_errors() as error:
-            raise SparkUnavailableError(f"Spark did not start on {master}: {error}") from error
+            raise SparkUnavailableError(
+                f"Spark did not start on {master}: {_start_failure(error)}"
+            ) from error
         with _stopped_afterwards(session):
             yield session
 
@@ -145,6 +160,13 @@ def _kept_interrupt_handler() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _start_failure(error: Exception) -> str:
+    """Return the message of a failed start in one line, without the stack of Java."""
+    thrown = getattr(error, "java_exception", None)
+    text = str(error) if thrown is None else str(thrown.getMessage())
+    return next((line.strip() for line in text.splitlines() if line.strip()), repr(error))
 
 
 def _session_errors() -> tuple[type[Exception], ...]:

@@ -26,7 +26,7 @@ def test_invalid_master_is_refused_before_java_starts(
 ) -> None:
     monkeypatch.setattr(spark, "prepare_java", pytest.fail)
     with (
-        pytest.raises(session.SparkUnavailableError, match="^invalid Spark master '"),
+        pytest.raises(session.SparkUnavailableError, match=r"^invalid Spark master '"),
         session.spark_session("x", master, {}),
     ):
         pass

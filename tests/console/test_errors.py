@@ -132,6 +132,19 @@ def test_unknown_host_gives_error() -> None:
             "Invalid value for '--timeout-ms': must be an integer; see partage topics list --help",
         ),
         (["topics", "list", "--timeout-ms", "0"], "'--timeout-ms': must be at least 1; see"),
+        (["topics", "list", "--timeout-ms", "3600001"], "'--timeout-ms': must be at most 3600000;"),
+        (
+            ["topics", "create", "t", "--partitions", "2147483648"],
+            "must be at most 2147483647; see",
+        ),
+        (["topics", "create", "t", "--replication-factor", "32768"], "must be at most 32767; see"),
+        (["topics", "alter", "t", "--partitions", "2147483648"], "must be at most 2147483647;"),
+        (["transactions", "list", "--older-than-ms", f"{2**63}"], "must be at most 922337203685"),
+        (
+            ["transactions", "abort", "t:0", "--coordinator-epoch", "2147483648"],
+            "'--coordinator-epoch': must be at most 2147483647; see",
+        ),
+        (["topics", "create", ""], "the name of a topic must not be empty"),
         (["lab", "trace", "seven"], "Invalid value for 'SEED': must be an integer; see"),
         (["groups", "describe", "g", "--every", "x"], "'--every': must be a number; see"),
         (

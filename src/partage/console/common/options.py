@@ -140,6 +140,12 @@ _Verbose = Annotated[
 ]
 
 
+#: Ranges of Kafka's integers.
+INT16_MAX: Final = 2**15 - 1
+INT64_MAX: Final = 2**63 - 1
+
+#: librdkafka's limit.
+_TIMEOUT_MAX_MS: Final = 3_600_000
 #: Default limit of retries in commands that need a coordinator. The groups of a lost broker move
 #: to other brokers when its session ends: after 6 s in Partage, after 9 s in Apache Kafka.
 _FAILOVER_MS: Final = 20_000
@@ -179,6 +185,7 @@ def with_cluster(
             timeout_option,
             metavar="MS",
             min=1,
+            max=_TIMEOUT_MAX_MS,
             help=timeout_help,
         ),
     ]
@@ -249,6 +256,8 @@ def required_names(argument: list[str] | None, option: list[str] | None, what: s
     names = given_names(argument, option)
     if not names:
         raise usage_error(f"no {what} given; name one as an argument or with --{what}")
+    if what == "topic" and "" in names:  # Kafka has a group without a name.
+        raise usage_error("the name of a topic must not be empty")
     return names
 
 

@@ -21,6 +21,7 @@ from partage.console.common.options import (
 from partage.console.common.output import json_help, print_json
 from partage.console.common.pairs import parse_pairs
 from partage.console.configs.entities import Entity, alter_configs
+from partage.model.settings import INT32_MAX
 
 app = command_app()
 
@@ -60,6 +61,7 @@ def alter(
             "-p",
             metavar="N",
             min=1,
+            max=INT32_MAX,
             help="New number of partitions. It cannot be reduced. Keys may get other partitions.",
         ),
     ] = None,

@@ -14,6 +14,7 @@ from partage.console.common.completion import complete_topics
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
 from partage.console.common.options import (
+    INT16_MAX,
     JsonOption,
     TopicsArgument,
     TopicsOption,
@@ -31,6 +32,7 @@ from partage.console.topics.describe import (
     replication_factor,
     topic_details,
 )
+from partage.model.settings import INT32_MAX
 
 BROKER_DEFAULT: Final = -1
 _DOUBT: Final = "check with partage topics list whether it was created"
@@ -130,6 +132,7 @@ def create(
             "--partitions",
             "-p",
             metavar="N",
+            max=INT32_MAX,
             help="Number of partitions; -1: the broker's default.",
         ),
     ] = BROKER_DEFAULT,
@@ -138,6 +141,7 @@ def create(
         typer.Option(
             "--replication-factor",
             metavar="N",
+            max=INT16_MAX,
             help="Number of replicas; -1: the broker's default.",
         ),
     ] = BROKER_DEFAULT,

@@ -16,6 +16,8 @@ from partage.console.common.confirmation import confirm
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
 from partage.console.common.options import (
+    INT16_MAX,
+    INT64_MAX,
     DryRunOption,
     JsonOption,
     YesOption,
@@ -31,6 +33,7 @@ from partage.console.transactions.transaction_requests import (
     find_transactions,
 )
 from partage.model.errors import ErrorCode
+from partage.model.settings import INT32_MAX
 from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.write_txn_markers import (
     WRITE_TXN_MARKERS,
@@ -95,7 +98,13 @@ def abort(
     ] = None,
     producer_id: Annotated[
         int | None,
-        typer.Option("--producer-id", metavar="ID", min=0, help="Producer id, for old brokers."),
+        typer.Option(
+            "--producer-id",
+            metavar="ID",
+            min=0,
+            max=INT64_MAX,
+            help="Producer id, for old brokers.",
+        ),
     ] = None,
     producer_epoch: Annotated[
         int | None,
@@ -103,14 +112,18 @@ def abort(
             "--producer-epoch",
             metavar="N",
             min=0,
-            max=32_767,
+            max=INT16_MAX,
             help="Producer epoch, for old brokers.",
         ),
     ] = None,
     coordinator_epoch: Annotated[
         int | None,
         typer.Option(
-            "--coordinator-epoch", metavar="N", help="Coordinator epoch, for old brokers."
+            "--coordinator-epoch",
+            metavar="N",
+            min=-1,
+            max=INT32_MAX,
+            help="Coordinator epoch, for old brokers.",
         ),
     ] = None,
     force: Annotated[

@@ -13,7 +13,7 @@ from partage.console.common.client_requests import run_client
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
-from partage.console.common.options import JsonOption, with_coordinators
+from partage.console.common.options import INT64_MAX, JsonOption, with_coordinators
 from partage.console.common.output import format_partitions, json_help, print_json
 from partage.console.common.suggestions import missing_names
 from partage.console.common.table import print_table
@@ -94,6 +94,7 @@ def list_transactions(
             "--older-than-ms",
             metavar="MS",
             min=0,
+            max=INT64_MAX,
             help="Only ids whose last transaction began longer ago, and ids without one.",
         ),
     ] = None,

@@ -544,6 +544,35 @@ class TestWhatIf:
         assert static == "module 'my_service' has no 'without_options'"
 
     @PATIENT
+    def test_whatif_of_consumer_with_other_protocol_says_so(
+        self, partage: PartageCli, topic: str, name: str, own_directory: Path
+    ) -> None:
+        (own_directory / "my_service.py").write_text(
+            "from partage import Consumer\n\n\n"
+            "async def consume(servers, options):\n"
+            f"    async with Consumer(servers, group_id={name!r}, **options) as consumer:\n"
+            f"        consumer.subscribe([{topic!r}])\n"
+            "        async for record in consumer:\n"
+            "            pass\n"
+        )
+        with OurConsumer(
+            partage.bootstrap_servers, group_id=name, group_protocol="consumer"
+        ) as member:
+            member.subscribe([topic])
+            while len(member.assignment()) < 4:
+                member.poll(50)
+            arguments = ("lab", "whatif", name, "--sample-s", 0.1, "--event", "rebalance")
+            arguments += ("--consumer", "my_service:consume", "--json")
+            found = partage(*arguments).json
+            chosen = partage(*arguments, "--assignor", "uniform").json
+        (remark,) = [remark for remark in found["remarks"] if "protocol" in remark]
+        assert remark == (
+            "the group has the consumer protocol, but my_service:consume joins with the classic "
+            'protocol: try --assignor uniform, or group_protocol="consumer" in the code'
+        )
+        assert not [remark for remark in chosen["remarks"] if "protocol" in remark]
+
+    @PATIENT
     def test_whatif_of_consumer_that_fails_shows_its_line(
         self, partage: PartageCli, topic: str, name: str, own_directory: Path
     ) -> None:

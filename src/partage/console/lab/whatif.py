@@ -55,6 +55,7 @@ from partage.model.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from partage.testing.whatif.consumer_function import ConsumerFunction
+    from partage.testing.whatif.consumer_trial import ConsumerProbe
 
 app = command_app()
 
@@ -239,9 +240,11 @@ def whatif(
             consumer_options=consumer_options,
             samples=samples,
         )
-        measured = _measure_speed(first, remarks, hidden=json)
-        if measured is not None and measured < live.speed:
-            live, speed_source = msgspec.structs.replace(live, speed=measured), "consumer"
+        probe = _probe(first, remarks, hidden=json)
+        if not assignor and probe.has_consumer_protocol != observed.has_consumer_protocol:
+            remarks.append(_other_protocol_text(function.path, observed.has_consumer_protocol))
+        if probe.speed is not None and probe.speed < live.speed:
+            live, speed_source = msgspec.structs.replace(live, speed=probe.speed), "consumer"
     trials = [
         Trial(
             group=_with_session(live, timeout_ms),
@@ -353,8 +356,8 @@ def _check_static_members(live: LiveGroup, function: ConsumerFunction) -> None:
         )
 
 
-def _measure_speed(trial: Trial, remarks: list[str], *, hidden: bool) -> float | None:
-    """Return the records per second that a member with the user's code processes.
+def _probe(trial: Trial, remarks: list[str], *, hidden: bool) -> ConsumerProbe:
+    """Run the user's code in a copy of the group, and return its speed and its protocol.
 
     Args:
         trial: The group and the code.
@@ -381,7 +384,16 @@ def _measure_speed(trial: Trial, remarks: list[str], *, hidden: bool) -> float |
         )
     if not probe.has_committed:
         remarks.append(f"{trial.consumer} committed no offsets, so its speed was not measured")
-    return probe.speed
+    return probe
+
+
+def _other_protocol_text(path: str, has_consumer_protocol: bool) -> str:
+    if has_consumer_protocol:
+        return (
+            f"the group has the consumer protocol, but {path} joins with the classic protocol: "
+            'try --assignor uniform, or group_protocol="consumer" in the code'
+        )
+    return f"the group has the classic protocol, but {path} joins with the consumer protocol"
 
 
 def _parse_racks(given: list[str]) -> dict[str, str]:

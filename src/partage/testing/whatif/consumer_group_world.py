@@ -260,6 +260,11 @@ class ConsumerGroupWorld(TrialGroup):
         return {}
 
     @property
+    def has_consumer_protocol(self) -> bool:
+        """True if the group has the consumer protocol (KIP-848)."""
+        return isinstance(self._found, ConsumerGroup)
+
+    @property
     def protocol(self) -> str:
         """The name of the assignor that the group uses."""
         found = self._found

@@ -44,10 +44,12 @@ class ConsumerProbe(msgspec.Struct, frozen=True, kw_only=True):
         speed: the records per second that a member processes; None if it is not measurable.
         has_committed: True if the code has committed an offset. If it has, and ``speed`` is None,
             it processes the records without any virtual time.
+        has_consumer_protocol: True if the code joins with the consumer protocol (KIP-848).
     """
 
     speed: float | None
     has_committed: bool
+    has_consumer_protocol: bool = False
 
 
 def run_consumer_trial(
@@ -95,7 +97,8 @@ def probe_consumer(trial: Trial) -> ConsumerProbe:
         for place in busiest.assigned:
             copy.writer.write(TopicPartition(*place), share)
         copy.open()
-        return _measure_speed(copy, list(busiest.assigned), share * len(busiest.assigned))
+        probe = _measure_speed(copy, list(busiest.assigned), share * len(busiest.assigned))
+        return msgspec.structs.replace(probe, has_consumer_protocol=copy.has_consumer_protocol)
 
     return _run(trial, work, is_written=False)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from client.certificate_authority import AlertingPort, Authority
 from partage.testing import ThreadedBroker
 from partage.testing.process import BrokerProcess
 
@@ -196,6 +197,18 @@ def test_tls_to_plaintext_broker_gives_error(partage: PartageCli, tmp_path: Path
     config.write_text("security.protocol=SSL\n")
     error = partage.fails("topics", "list", "--command-config", config, "--timeout-ms", 500)
     assert partage.bootstrap_servers in error
+
+
+def test_expired_certificate_of_broker_is_named(tmp_path: Path) -> None:
+    """librdkafka only says that the certificate could not be verified."""
+    authority = Authority(tmp_path)
+    tls = ("-X", "security.protocol=ssl", "-X", f"ssl.ca.location={authority.certificate}")
+    with AlertingPort(authority.issue("old", "127.0.0.1", days=-1).server()) as port:
+        error = PartageCli(str(port.address)).fails("topics", "list", *tls, "--timeout-ms", 2000)
+    assert error == (
+        f"{port.address}: its certificate is not trusted: certificate has expired. Renew the "
+        "certificate, or correct this machine's clock"
+    )
 
 
 @pytest.mark.slow

@@ -272,6 +272,9 @@ class ClusterClient:
         """Return the error if the cluster has rejected the connection."""
         for error in self.recent_errors:
             if error.code() in _REFUSED:
+                # librdkafka has one text for all certificates that it does not trust.
+                if error.code() == KafkaError._SSL and (failure := self._probe()) is not None:
+                    return failure
                 return CommandError(
                     f"{self.bootstrap_servers} rejected the connection: {_cause(error)}; "
                     "check --command-config and -X"
@@ -296,8 +299,10 @@ class ClusterClient:
     def _security_error(self) -> CommandError | None:
         """Return the error if a broker refuses the connection for a reason that a probe finds."""
         cause = self.last_cause()
-        if cause and "SSL" not in cause:
-            return None
+        return None if cause and "SSL" not in cause else self._probe()
+
+    def _probe(self) -> CommandError | None:
+        """Return the error if a broker refuses Partage's client; None if it does not."""
         from partage.console.common.security_probe import security_error
 
         reason = security_error(self._properties, min(self.timeout_ms, _PROBE_MS_MAX))

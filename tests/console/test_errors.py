@@ -191,6 +191,31 @@ def test_closed_stdout_gives_no_error(partage: PartageCli) -> None:
     assert ran.err == ""
 
 
+@pytest.mark.parametrize("command", ["topics list", "consume {} -e", "produce -t {}"])
+def test_closed_streams_are_dev_null(partage: PartageCli, topic: str, command: str) -> None:
+    ran = partage.shell(f"partage {command.format(topic)} <&- >&-")
+    assert (ran.code, ran.out) == (0, "")
+    assert "Traceback" not in ran.err
+    assert partage.shell(f"partage {command.format(topic)} <&- >&- 2>&-").code == 0
+
+
+@pytest.mark.parametrize("command", ["topics list", "topics list --json", "consume {} -e", "-h"])
+def test_full_disk_gives_error(partage: PartageCli, topic: str, command: str) -> None:
+    partage("produce", "-t", topic, stdin="a\n")
+    ran = partage.shell(f"partage {command.format(topic)} > /dev/full")
+    assert (ran.code, ran.err) == (1, "error: cannot write the output: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["topics create", "consume -g", "groups describe", "produce -t t -H", "topics list -b"],
+)
+def test_names_that_are_not_utf8_are_refused(partage: PartageCli, command: str) -> None:
+    ran = partage.shell(f"partage {command} $'\\xff=1'")
+    assert ran.code == 2
+    assert "must be valid UTF-8; see partage" in ran.err
+
+
 def test_tls_to_plaintext_broker_gives_error(partage: PartageCli, tmp_path: Path) -> None:
     # The broker has no TLS, so a client with TLS fails.
     config = tmp_path / "client.properties"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 from importlib.util import find_spec
@@ -16,6 +17,7 @@ def main() -> None:
 
     Until the modules of the command are imported, Ctrl-C ends the process without a traceback.
     """
+    _open_closed_streams()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # `LazyCommands` restores the handler
     if any(find_spec(name) is None for name in _PACKAGES):
@@ -32,3 +34,14 @@ def main() -> None:
     from partage.console.app import main as run
 
     run()
+
+
+def _open_closed_streams() -> None:
+    """Open /dev/null for each standard stream that is closed.
+
+    Otherwise, a socket could get its number.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, os.O_RDONLY if mode == "r" else os.O_WRONLY)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8"))

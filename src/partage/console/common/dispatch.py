@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,9 +15,11 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import Abort, TyperException
 
 from partage.console.common.errors import (
+    EXIT_FAILED,
     EXIT_STOPPED,
     EXIT_USAGE,
     CommandError,
+    discard_stdout,
     errors_on_stderr,
     usage_error,
 )
@@ -30,6 +33,14 @@ _PLAINER: Final = (
     ("Input should be a valid number, unable to parse string as a number", "must be a number"),
     ("Input should be greater than or equal to", "must be at least"),
     ("Input should be less than or equal to", "must be at most"),
+)
+
+
+#: A byte of an argument that is not UTF-8 (`os.fsdecode`).
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+#: Parameters that may contain any bytes.
+_BYTES: Final = frozenset(
+    {"format_string", "formatter_property", "key_separator", "reader_property"}
 )
 
 
@@ -79,7 +90,7 @@ class LazyCommands(TyperGroup):
             return family
         command = typer.main.get_group(import_module(entry.module).app).commands[cmd_name]
         for parameter in command.params:
-            _refuse_empty_path(parameter)
+            _check_texts(parameter)
         restore_interrupts()
         return command
 
@@ -120,6 +131,11 @@ class RootCommands(LazyCommands):
         with errors_on_stderr():
             try:
                 exit_code = super().main(*args, **options)
+                try:
+                    sys.stdout.flush()
+                except BrokenPipeError:
+                    discard_stdout()
+                    exit_code = EXIT_FAILED
             except TyperException as error:
                 raise usage_error(_one_line(error)) from None
             except Abort:
@@ -140,19 +156,27 @@ def command_app() -> typer.Typer:
     return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
-def _refuse_empty_path(parameter: Any) -> None:
-    """Let an option or argument refuse an empty path, which would be the current directory."""
+def _check_texts(parameter: Any) -> None:
+    """Let an option or argument refuse texts that no command can use.
+
+    These are empty paths, which would be the current directory, and names that are not UTF-8, which
+    librdkafka cannot encode; it may crash.
+    """
     kind = parameter.type_descriptor.annotation
-    if Path not in (kind, *get_args(kind)):
+    is_path = Path in (kind, *get_args(kind))
+    if not is_path and (str not in (kind, *get_args(kind)) or parameter.name in _BYTES):
         return
     convert = parameter.process_value
 
-    def convert_unless_empty(context: Any, value: Any) -> Any:
-        if value == "" or (isinstance(value, list | tuple) and "" in value):
-            raise typer.BadParameter("must not be empty", ctx=context, param=parameter)
+    def convert_checked(context: Any, value: Any) -> Any:
+        for text in value if isinstance(value, list | tuple) else (value,):
+            if is_path and text == "":
+                raise typer.BadParameter("must not be empty", ctx=context, param=parameter)
+            if not is_path and isinstance(text, str) and _SURROGATE.search(text):
+                raise typer.BadParameter("must be valid UTF-8", ctx=context, param=parameter)
         return convert(context, value)
 
-    parameter.process_value = convert_unless_empty
+    parameter.process_value = convert_checked
 
 
 def _one_line(error: TyperException) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from typing import Final, NoReturn
 
@@ -29,6 +31,10 @@ EXTRAS: Final = {
     "starlette": "web",
     "uvicorn": "web",
 }
+
+
+#: Errors of a write to a disk that is full, or that fails.
+_FULL: Final = frozenset({errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC})
 
 
 class CommandError(Exception):
@@ -71,11 +77,22 @@ def errors_on_stderr() -> Iterator[None]:
         if package not in EXTRAS:
             raise
         failure = CommandError(f"this command needs {package}: {install_hint(package)}")
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        discard_stdout()
+        failure = CommandError(f"cannot write the output: {error.strerror}")
     except ImportError as error:
         if sys.platform != "win32":
             raise
         _end(str(error), EXIT_FAILED)
     _end(failure.message, failure.exit_code)
+
+
+def discard_stdout() -> None:
+    """Redirect stdout to /dev/null, so that the flush at exit reports no error."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _end(message: str, exit_code: int) -> NoReturn:

@@ -6,7 +6,6 @@ rich is imported only where it is used: the import is slow, and most commands dr
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Iterator
 from types import TracebackType
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
+from partage.console.common.errors import discard_stdout as discard_stdout
 from partage.model.groups import format_partitions as format_partitions
 
 if TYPE_CHECKING:
@@ -62,12 +62,6 @@ def ignore_closed_output() -> Iterator[None]:
     except BrokenPipeError:
         discard_stdout()
         note("output closed by its reader")
-
-
-def discard_stdout() -> None:
-    """Redirect stdout to /dev/null, so that the flush at exit reports no error."""
-    with contextlib.suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:

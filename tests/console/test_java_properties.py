@@ -63,6 +63,28 @@ def test_password_login_is_translated() -> None:
     }
 
 
+def test_login_with_token_endpoint_is_translated() -> None:
+    jaas = (
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+        "clientId=flights clientSecret=secret scope=kafka;"
+    )
+    handler = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+    java = {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.login.callback.handler.class": handler,
+        "sasl.oauthbearer.token.endpoint.url": "https://login.example/token",
+        "sasl.jaas.config": jaas,
+    }
+    assert to_librdkafka(java) == {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": "https://login.example/token",
+        "sasl.oauthbearer.client.id": "flights",
+        "sasl.oauthbearer.client.secret": "secret",
+        "sasl.oauthbearer.scope": "kafka",
+    }
+
+
 @pytest.mark.parametrize(
     ("java", "native"),
     [
@@ -153,6 +175,7 @@ def test_unusable_store_error_has_commands_that_convert_it(tmp_path: Path) -> No
         ("ssl.keystore.location=key.jks", "ssl.keystore.location=key.jks: no such file"),
         ("sasl.jaas.config=com.example.OtherModule required;", "other than PlainLoginModule"),
         ("sasl.jaas.config=x.PlainLoginModule required username=a;", "has no password"),
+        ("sasl.jaas.config=x.OAuthBearerLoginModule required clientId=a;", "has no clientSecret"),
     ],
 )
 def test_unsupported_properties_are_rejected(tmp_path: Path, line: str, says: str) -> None:

@@ -6,10 +6,12 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError
 
 from client.certificate_authority import AlertingPort, Authority
 from client.sasl_broker import SaslScript
 from client.scripted_broker import ScriptedBroker
+from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.security_probe import security_error
 
 TIMEOUT_MS = 30_000
@@ -78,3 +80,15 @@ def test_unreachable_broker_gives_no_reason(servers: str) -> None:
 def test_librdkafka_only_properties_give_no_reason() -> None:
     properties = {"bootstrap.servers": "127.0.0.1:1", "ssl.keystore.location": "me.p12"}
     assert security_error(properties, TIMEOUT_MS) is None
+
+
+def test_error_of_token_endpoint_does_not_blame_the_broker() -> None:
+    cluster = ClusterClient("127.0.0.1:1", {}, TIMEOUT_MS, verbose=False)
+    text = 'Failed to acquire SASL OAUTHBEARER token: {"error": "invalid_client"}'
+    cluster.recent_errors.append(KafkaError(KafkaError._AUTHENTICATION, text))
+    failure = cluster.rejection_error()
+    assert failure is not None
+    assert failure.message == (
+        'no OAuth token is available: {"error": "invalid_client"}; check sasl.oauthbearer.* in '
+        "--command-config and -X"
+    )

@@ -40,6 +40,7 @@ _REFUSED: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 _CAUSE: Final = re.compile(
     r"(?:.*?: )?(?:Connect to \S+ failed: |Failed to resolve '[^']*': )?(.*)"
 )
+_TOKEN_FAILURE: Final = "Failed to acquire SASL OAUTHBEARER token"
 _ASIDE: Final = re.compile(r" \(after \d+ms in state .*$")
 #: Defaults, unless the user sets one of them. Every command needs two connections, and librdkafka
 #: waits half of the first time between them. The second time is the default of Java clients: with
@@ -275,6 +276,11 @@ class ClusterClient:
                 # librdkafka has one text for all certificates that it does not trust.
                 if error.code() == KafkaError._SSL and (failure := self._probe()) is not None:
                     return failure
+                if _TOKEN_FAILURE in error.str():
+                    return CommandError(
+                        f"no OAuth token is available: {_cause(error)}; check sasl.oauthbearer.* "
+                        "in --command-config and -X"
+                    )
                 return CommandError(
                     f"{self.bootstrap_servers} rejected the connection: {_cause(error)}; "
                     "check --command-config and -X"

@@ -30,7 +30,20 @@ _WITHOUT_EQUAL: Final = frozenset(
 )
 """Properties of Java clients that are ignored."""
 
-_PASSWORD_LOGINS: Final = ("PlainLoginModule", "ScramLoginModule")
+_TOKEN_LOGIN: Final = "OAuthBearerLoginModule"
+_PASSWORD: Final = {"username": "sasl.username", "password": "sasl.password"}
+_LOGINS: Final = {
+    "PlainLoginModule": _PASSWORD,
+    "ScramLoginModule": _PASSWORD,
+    _TOKEN_LOGIN: {
+        "clientId": "sasl.oauthbearer.client.id",
+        "clientSecret": "sasl.oauthbearer.client.secret",
+        "scope": "sasl.oauthbearer.scope",
+    },
+}
+_TOKEN_HANDLER: Final = ("sasl.login.callback.handler.class", "OAuthBearerLoginCallbackHandler")
+"""The handler that requests tokens from an endpoint, as librdkafka does itself."""
+
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
 
@@ -94,7 +107,7 @@ def to_librdkafka(java: dict[str, str]) -> dict[str, str]:
     for name, value in java.items():
         if name == "sasl.jaas.config":
             native |= _jaas(value)
-        elif name.startswith(("ssl.truststore.", "ssl.keystore.")) or name in _WITHOUT_EQUAL:
+        elif name.startswith(("ssl.truststore.", "ssl.keystore.")) or _is_ignored(name, value):
             continue
         elif name == "ssl.endpoint.identification.algorithm":
             native[name] = value or "none"
@@ -103,17 +116,23 @@ def to_librdkafka(java: dict[str, str]) -> dict[str, str]:
     return native | _stores(java)
 
 
+def _is_ignored(name: str, value: str) -> bool:
+    return name in _WITHOUT_EQUAL or (name, value.rpartition(".")[2]) == _TOKEN_HANDLER
+
+
 def _jaas(value: str) -> dict[str, str]:
     module, options = parse_jaas(value)
-    if module not in _PASSWORD_LOGINS:
+    names = _LOGINS.get(module)
+    if names is None:
         raise ValueError(
-            "sasl.jaas.config names a login module other than "
-            f"{' and '.join(_PASSWORD_LOGINS)}; set librdkafka's sasl.* properties with -X instead"
+            f"sasl.jaas.config names a login module other than {', '.join(_LOGINS)}; set "
+            "librdkafka's sasl.* properties instead"
         )
-    missing = [name for name in ("username", "password") if name not in options]
+    missing = [name for name in names if name not in options and name != "scope"]
     if missing:
         raise ValueError(f"sasl.jaas.config has no {' and no '.join(missing)}")
-    return {"sasl.username": options["username"], "sasl.password": options["password"]}
+    native = {names[name]: text for name, text in options.items() if name in names}
+    return native | ({"sasl.oauthbearer.method": "oidc"} if module == _TOKEN_LOGIN else {})
 
 
 def _stores(java: dict[str, str]) -> dict[str, str]:

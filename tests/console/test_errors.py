@@ -146,6 +146,9 @@ def test_unknown_host_gives_error() -> None:
             "'--coordinator-epoch': must be at most 2147483647; see",
         ),
         (["topics", "create", ""], "the name of a topic must not be empty"),
+        (["configs", "describe", "--topic", ""], "the name of a topic must not be empty"),
+        (["configs", "describe", "--group", ""], "the name of a group must not be empty"),
+        (["consume", "t", "--group", ""], "the name of a group must not be empty"),
         (["lab", "trace", "seven"], "Invalid value for 'SEED': must be an integer; see"),
         (["groups", "describe", "g", "--every", "x"], "'--every': must be a number; see"),
         (

@@ -84,6 +84,9 @@ def select_entities(
         named += [Entity(entity_type, name) for name in dict.fromkeys(entity_names or [])]
     elif entity_names:
         raise usage_error("--entity-name requires --entity-type")
+    for each in named:
+        if not each.name:
+            raise usage_error(f"the name of a {each.type.removesuffix('s')} must not be empty")
     kinds = {each.type for each in named} | ({entity_type} if entity_type else set())
     if len(kinds) != 1:
         raise usage_error(

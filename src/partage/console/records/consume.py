@@ -291,6 +291,8 @@ def _start(
 ) -> StartPosition:
     if offset is not None and from_beginning:
         raise usage_error("--offset and --from-beginning cannot be combined")
+    if group == "":
+        raise usage_error("the name of a group must not be empty")
     if group is not None and (offset is not None or partitions):
         raise usage_error(
             "--group starts at committed offsets; it takes no --offset and no --partition"

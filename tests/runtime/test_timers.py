@@ -83,6 +83,18 @@ def test_postponed_timers_fire_in_new_order() -> None:
     assert list(timers.pop_due(10)) == ["b", "a"]
 
 
+def test_postponed_timer_does_not_change_the_wake_up() -> None:
+    timers: TimerQueue[str] = TimerQueue()
+    assert timers.is_wake_changed
+    seen = []
+    for key, deadline_ms in (("a", 10), ("a", 20), ("a", 15), ("b", 30), ("a", 5)):
+        timers.is_wake_changed = False
+        timers.set(key, deadline_ms)
+        seen.append(timers.is_wake_changed)
+    assert seen == [True, False, False, True, True]
+    assert timers.wake_at_ms() == 5
+
+
 def test_postponing_does_not_grow_queue() -> None:
     timers: TimerQueue[int] = TimerQueue()
     members = range(1_000)

@@ -143,14 +143,10 @@ class ApiCall(Generic[Req]):
         self.broker = broker_context
         self.fresh_id = fresh_id
         self.prepared: Any = None  # data that `to_events` prepares for `to_response`
-        events = self._convert()
+        events = exchange.to_events(self)
         self.missing_replies = len(events)
         self.replies: list[Any] = [None] * self.missing_replies
         return events
-
-    def _convert(self) -> Sequence[Request]:
-        """Return the events of the request."""
-        return self.adapter.to_events(self)
 
     @property
     def ticket(self) -> Ticket:

@@ -45,7 +45,7 @@ class EventContext(TimerContext[TimerKey], Outcome):
 
     def restart_session(self, member: Member) -> None:
         """Restart the member's session timer, unless the member is parked."""
-        if not member.is_parked:
+        if member.join_ticket is None and member.sync_ticket is None:  # it is not parked
             self.timers.append((member.session_timer, self.at_ms + member.session_timeout_ms))
 
     def emit(

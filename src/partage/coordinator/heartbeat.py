@@ -12,9 +12,15 @@ from partage.model.errors import ErrorCode
 
 _TABLE = RESPONSES[RequestCase.HEARTBEAT]
 _REPLIES = {error: HeartbeatReply(error) for error in ErrorCode}
+_ERRORS_OF_LIVING = {
+    Response.ALIVE: ErrorCode.NONE,
+    Response.ALIVE_REBALANCING: ErrorCode.REBALANCE_IN_PROGRESS,
+}
+#: The reply to a member that stays alive, by the state of its group.
 _ALIVE = {
-    Response.ALIVE: _REPLIES[ErrorCode.NONE],
-    Response.ALIVE_REBALANCING: _REPLIES[ErrorCode.REBALANCE_IN_PROGRESS],
+    state: _REPLIES[_ERRORS_OF_LIVING[answer]]
+    for state, answer in _TABLE.items()
+    if answer in _ERRORS_OF_LIVING
 }
 
 
@@ -32,10 +38,9 @@ def heartbeat(context: EventContext, group: Group, event: Heartbeat) -> None:
     if event.generation != group.record.generation:
         context.reply(event.reply_to, _REPLIES[ErrorCode.ILLEGAL_GENERATION])
         return
-    answer = _TABLE[group.state]
-    reply = _ALIVE.get(answer)
+    reply = _ALIVE.get(group.state)
     if reply is None:
-        context.reply(event.reply_to, _REPLIES[RESPONSE_ERRORS[answer]])
+        context.reply(event.reply_to, _REPLIES[RESPONSE_ERRORS[_TABLE[group.state]]])
         return
     context.restart_session(member)
-    context.reply(event.reply_to, reply)
+    context.replies.append((event.reply_to, reply))

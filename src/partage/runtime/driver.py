@@ -18,7 +18,7 @@ from partage.coordinator.records import Record
 from partage.coordinator.replies import Reply
 from partage.coordinator.shard import Shard
 from partage.model.errors import ErrorCode
-from partage.runtime.shard_driver import ShardDriver, ShardOutcome
+from partage.runtime.shard_driver import ShardDriver
 
 
 class Driver(ShardDriver[Shard, Record, Reply]):
@@ -45,8 +45,7 @@ class Driver(ShardDriver[Shard, Record, Reply]):
         self.group_events: list[GroupEvent] = []
         self.actions: list[Action] = []
 
-    def _apply_notices(self, outcome: ShardOutcome) -> None:
-        assert isinstance(outcome, Outcome)
+    def _apply_notices(self, outcome: Outcome) -> None:
         if outcome.group_events:
             self.group_events += outcome.group_events
         if outcome.actions:

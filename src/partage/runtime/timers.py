@@ -16,13 +16,19 @@ _SLACK = 1024
 
 
 class TimerQueue(Generic[Key]):
-    """Deadlines in ms, one for each key."""
+    """Deadlines in ms, one for each key.
+
+    Attributes:
+        is_wake_changed: True if `wake_at_ms` may have become earlier. A shell that schedules the
+            wake-up sets it to False.
+    """
 
     def __init__(self) -> None:
         self._deadlines: dict[Key, int] = {}
         self._queued: dict[Key, int] = {}  # the heap entry that is valid
         self._heap: list[tuple[int, int, Key]] = []
         self._serial = 0  # keeps entries of the same time in order
+        self.is_wake_changed = True
 
     @property
     def armed(self) -> Mapping[Key, int]:
@@ -39,13 +45,17 @@ class TimerQueue(Generic[Key]):
         if deadline_ms is None:
             self._deadlines.pop(key, None)
             return
+        armed_ms = self._deadlines.get(key)
         self._deadlines[key] = deadline_ms
+        if armed_ms is not None and deadline_ms >= armed_ms:
+            return  # the heap entry of an armed timer is not after its deadline
         queued_ms = self._queued.get(key)
         if queued_ms is None or deadline_ms < queued_ms:
             self._queue(key, deadline_ms)
 
     def _queue(self, key: Key, at_ms: int) -> None:
         self._queued[key] = at_ms
+        self.is_wake_changed = True
         self._serial += 1
         heapq.heappush(self._heap, (at_ms, self._serial, key))
         if len(self._heap) > 4 * len(self._deadlines) + _SLACK:

@@ -45,9 +45,9 @@ def parse_request_prefix(frame: Buffer) -> RequestPrefix:
     return RequestPrefix._make(_FIRST.unpack_from(frame))
 
 
-def parse_correlation_id(frame: Buffer) -> int:
-    """Return the correlation id of a request frame of at least eight bytes."""
-    correlation_id: int = CORRELATION_ID.unpack_from(frame, _CORRELATION_ID_AT)[0]
+def parse_correlation_id(data: Buffer, begin: int = 0) -> int:
+    """Return the correlation id of a request frame of at least eight bytes at ``begin``."""
+    correlation_id: int = CORRELATION_ID.unpack_from(data, begin + _CORRELATION_ID_AT)[0]
     return correlation_id
 
 

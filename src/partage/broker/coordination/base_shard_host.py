@@ -117,8 +117,9 @@ class BaseShardHost(ABC, Generic[DriverT]):
         self._flush_outputs()
 
     def flush(self) -> None:
-        """Continue after a change on which replies depend, such as a renewed lease."""
+        """Continue after a change on which replies and timers depend, such as a renewed lease."""
         self._flush_outputs()
+        self._timers.schedule()
 
     async def _load(self, read_shard: ShardReader) -> None:
         delay_s = _RELOAD_AFTER_S
@@ -239,7 +240,8 @@ class BaseShardHost(ABC, Generic[DriverT]):
             self._is_append_scheduled = True
             self._loop.call_soon(self._append_unsent, self._incarnation)
         self._flush_notices()
-        self._timers.schedule()
+        if driver.timers.is_wake_changed:
+            self._timers.schedule()
         if self._progress is not None:
             self._notify_progress()
 

@@ -193,7 +193,7 @@ class ShardHost(BaseShardHost[Driver]):
         )
 
     def _deliver(self, ticket: Any, reply: Any) -> None:
-        if isinstance(ticket, _CompletionTicket):
+        if type(ticket) is _CompletionTicket:
             ticket.done(reply.error)
             return
         inbound: Any = deliver(ticket, reply)

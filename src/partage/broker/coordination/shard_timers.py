@@ -47,7 +47,9 @@ class ShardTimers:
 
     def schedule(self) -> None:
         """Schedule the driver's next deadline."""
-        self._scheduler.schedule(self._driver.timers.wake_at_ms())
+        timers = self._driver.timers
+        timers.is_wake_changed = False
+        self._scheduler.schedule(timers.wake_at_ms())
 
     def cancel(self) -> None:
         """Cancel the scheduled deadline."""
@@ -84,8 +86,10 @@ class ShardTimers:
             log.exception("timer handler of %s failed", self._name)
             self._failed(error)
         self._flush()
+        self.schedule()
 
     def on_stall(self, stood_ms: int) -> None:
         """Log a stall: timers were suspended while requests could not be received or answered."""
         log.info("%s was stalled or without a valid lease for %d ms", self._name, stood_ms)
         self._flush()
+        self.schedule()

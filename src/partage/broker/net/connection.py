@@ -109,7 +109,17 @@ class Connection(asyncio.BufferedProtocol):
         """Process received bytes."""
         self._received_ms = self.last_active_ms = self._resources.clock.now_ms()
         if self._large is None:
-            self._split_frames(self._resources.scratch[:nbytes])
+            chunk = self._resources.scratch[:nbytes]
+            may_start = not (
+                self._in_flight
+                or self._backlog
+                or self._partial_frame
+                or self._is_processing
+                or self._is_closing
+            )
+            if may_start and self._is_writable and self._is_reading and self._serve_single(chunk):
+                return
+            self._split_frames(chunk)
         else:
             self._large.on_received(nbytes)
             if self._large.is_complete:
@@ -132,6 +142,52 @@ class Connection(asyncio.BufferedProtocol):
     def _set_unsent_bytes(self, byte_count: int) -> None:
         self._resources.unsent_bytes += byte_count - self._unsent_bytes
         self._unsent_bytes = byte_count
+
+    def _serve_single(self, chunk: memoryview) -> bool:
+        """Serve a complete request that no other one precedes or follows, without the queues.
+
+        This is the usual case: a client sends its next request after a response. The steps for
+        other cases have the same effect.
+
+        Returns:
+            False if it is not such a request, or may not start now; then nothing has changed.
+        """
+        if not self._resources.handlers:
+            return False
+        repeated = self._repeated
+        size = len(chunk) - _FRAME_LENGTH_BYTES
+        if (
+            repeated is not None
+            and size == repeated.size
+            and repeated.is_received(data := bytes(chunk))
+        ):
+            inbound = self._repeat(repeated, data, _FRAME_LENGTH_BYTES)
+        else:
+            if not 0 < size <= self._resources.limits.request_bytes_max:
+                return False
+            frame = bytes(chunk[_FRAME_LENGTH_BYTES:])
+            if FRAME_LENGTH.unpack_from(chunk)[0] != size or is_limited(frame):
+                return False
+            try:
+                decoded = self._decode(frame)
+            except MalformedError as error:
+                self.close_for_error(str(error))
+                return True
+            if decoded is None:
+                return True
+            inbound = decoded
+        self._is_processing = True
+        try:
+            self._handle(inbound)
+        finally:
+            self._is_processing = False
+        if inbound.is_done and not self._is_closing and self._transport is not None:
+            self._in_flight.popleft()
+            if inbound.response_buffers:
+                self._resources.send(self._transport, inbound.response_buffers)
+        else:
+            self._process()
+        return True
 
     def _split_frames(self, chunk: memoryview) -> None:
         data: Buffer = self._partial_frame + bytes(chunk) if self._partial_frame else chunk
@@ -264,15 +320,22 @@ class Connection(asyncio.BufferedProtocol):
         except MalformedError as error:
             self.close_for_error(str(error))
         if inbound is not None:
-            self._in_flight.append(inbound)
-            try:
-                self._resources.handlers[inbound.api.key](inbound)
-            except Exception:  # a bug in the handler: only this client loses its connection
-                log.exception("request handler failed: api=%r", inbound.api)
-                self.close()
+            is_handled = self._handle(inbound)
+            if not is_handled:
                 inbound = None  # it will never be completed, so its memory is released now
         if type(frame) is bytearray:
             self._on_large_handled(len(frame), inbound)
+
+    def _handle(self, inbound: InboundRequest) -> bool:
+        """Call the handler of a request; return False if it failed."""
+        self._in_flight.append(inbound)
+        try:
+            self._resources.handlers[inbound.api.key](inbound)
+        except Exception:  # a bug in the handler: only this client loses its connection
+            log.exception("request handler failed: api=%r", inbound.api)
+            self.close()
+            return False
+        return True
 
     def _on_large_handled(self, size: int, inbound: InboundRequest | None) -> None:
         """Release the memory of a large frame; for Produce only after its records are written."""
@@ -284,16 +347,7 @@ class Connection(asyncio.BufferedProtocol):
     def _decode(self, frame: Buffer) -> InboundRequest | None:
         repeated = self._repeated
         if repeated is not None and repeated.matches(frame):
-            return InboundRequest(
-                self,
-                repeated.api,
-                repeated.version,
-                parse_correlation_id(frame),
-                repeated.client_id,
-                repeated.message,
-                self._received_ms,
-                repeated,
-            )
+            return self._repeat(repeated, frame)
         key, version, correlation_id = parse_request_prefix(frame)
         api = self._resources.apis.get(key)
         if api is None or not api.supports(version):
@@ -321,6 +375,19 @@ class Connection(asyncio.BufferedProtocol):
                 frame, api, version, inbound.client_id, message
             )
         return inbound
+
+    def _repeat(self, repeated: RepeatedRequest, data: Buffer, begin: int = 0) -> InboundRequest:
+        """Return a repeated request; its frame begins at ``begin``."""
+        return InboundRequest(
+            self,
+            repeated.api,
+            repeated.version,
+            parse_correlation_id(data, begin),
+            repeated.client_id,
+            repeated.message,
+            self._received_ms,
+            repeated,
+        )
 
     def on_serving(self) -> None:
         """Start waiting requests: the server has its handlers now."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from partage.bridge import ApiCall
+from partage.bridge import ApiAdapter, ApiCall
+from partage.bridge.api_adapter import BrokerContext
 from partage.broker.net.repeated_request import RepeatedRequest
 from partage.coordinator.events import Request
 from partage.wire.api import AnyApi
@@ -68,16 +69,23 @@ class InboundRequest(ApiCall[Any]):
         self.is_done = False
         self.repeated = repeated
 
-    def _convert(self) -> Sequence[Request]:
-        """Return the events of the request; a repeated one has a single event."""
+    def start(
+        self, exchange: ApiAdapter[Any, Any], broker_context: BrokerContext, fresh_id: str = ""
+    ) -> Sequence[Request]:
+        """Convert the request to events; a repeated one has a single event."""
         repeated = self.repeated
-        if repeated is None or self.fresh_id:
-            return self.adapter.to_events(self)
+        if repeated is None or fresh_id:
+            return super().start(exchange, broker_context, fresh_id)
         event = repeated.event(self.at_ms, self)
-        if event is not None:
+        if event is None:
+            (event,) = super().start(exchange, broker_context)
+            repeated.keep_event(event)
             return [event]
-        (event,) = self.adapter.to_events(self)
-        repeated.keep_event(event)
+        # The attributes that `ApiCall.start` sets, and that adapters of repeated requests read.
+        self.adapter = exchange
+        self.broker = broker_context
+        self.missing_replies = 1
+        self.replies = [None]
         return [event]
 
     def respond_with_replies(self) -> None:
@@ -93,7 +101,10 @@ class InboundRequest(ApiCall[Any]):
             repeated.keep_response(reply, body)
             self.respond_encoded(body)
         else:
-            self._complete([response])
+            assert not self.is_done, f"{self.api} has two responses"
+            self.response_buffers = [response]
+            self.is_done = True
+            self.connection.on_response_ready()
 
     def respond(self, message: Message) -> None:
         """Send a response, encoded in the version of the request."""

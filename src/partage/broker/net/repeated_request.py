@@ -15,7 +15,7 @@ from partage.coordinator.events import Request
 from partage.wire.api import AnyApi
 from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from partage.wire.apis.heartbeat import HEARTBEAT
-from partage.wire.frames import CORRELATION_ID, encode_response_frame
+from partage.wire.frames import CORRELATION_ID, FRAME_LENGTH, encode_response_frame
 from partage.wire.types import Buffer
 
 #: The APIs whose requests clients repeat. An event depends only on the request, its client and a
@@ -25,6 +25,9 @@ _REPEATED_KEYS: Final = frozenset({HEARTBEAT.key, CONSUMER_GROUP_HEARTBEAT.key})
 # The parts of a request around the correlation id, and of a response with its length.
 _BEFORE_ID: Final = slice(0, 4)
 _AFTER_ID: Final = slice(8, None)
+#: The same parts of a request with its length.
+_BEFORE_RECEIVED_ID: Final = slice(0, 8)
+_AFTER_RECEIVED_ID: Final = slice(12, None)
 #: Limits of a kept request and of a kept response; each connection keeps one of both.
 _REQUEST_BYTES_MAX: Final = 512
 _RESPONSE_BYTES_MAX: Final = 512
@@ -40,10 +43,12 @@ class RepeatedRequest:
         version: its API version.
         client_id: the client id in its header.
         message: the decoded request; handlers must not change it.
+        size: the size of its frame.
     """
 
     __slots__ = (
         "_event",
+        "_received_start",
         "_reply",
         "_request_end",
         "_request_start",
@@ -52,6 +57,7 @@ class RepeatedRequest:
         "api",
         "client_id",
         "message",
+        "size",
         "version",
     )
 
@@ -62,7 +68,9 @@ class RepeatedRequest:
         self.version = version
         self.client_id = client_id
         self.message = message
+        self.size = len(frame)
         self._request_start = frame[_BEFORE_ID]
+        self._received_start = FRAME_LENGTH.pack(len(frame)) + self._request_start
         self._request_end = frame[_AFTER_ID]
         self._event: Any = None
         self._reply: Any = None
@@ -71,6 +79,13 @@ class RepeatedRequest:
     def matches(self, frame: Buffer) -> bool:
         """True if a frame is this request; the correlation id may differ."""
         return frame[_AFTER_ID] == self._request_end and frame[_BEFORE_ID] == self._request_start
+
+    def is_received(self, data: bytes) -> bool:
+        """True if received bytes are this request with its length; see `matches`."""
+        return (
+            data[_AFTER_RECEIVED_ID] == self._request_end
+            and data[_BEFORE_RECEIVED_ID] == self._received_start
+        )
 
     def event(self, at_ms: int, ticket: object) -> Request | None:
         """Return the event of the request at another time; None before `keep_event`."""

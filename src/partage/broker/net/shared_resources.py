@@ -44,7 +44,9 @@ class SharedResources:
 
     def send(self, transport: asyncio.Transport, parts: list[Buffer]) -> None:
         """Send buffers in order, without joining large ones."""
-        if sum(map(len, parts)) <= self._join_max:
+        if len(parts) == 1:
+            transport.write(parts[0])
+        elif sum(map(len, parts)) <= self._join_max:
             transport.write(b"".join(parts))
         else:
             transport.writelines(parts)

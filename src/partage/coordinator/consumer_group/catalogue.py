@@ -138,6 +138,15 @@ class Catalogue:
             return settings.session_timeout_ms
         return min(max(value, settings.session_timeout_min_ms), settings.session_timeout_max_ms)
 
+    def heartbeat_times_ms(self, group_id: str, settings: ConsumerGroupSettings) -> tuple[int, int]:
+        """Return the session timeout and the heartbeat interval of the members of a group."""
+        if group_id not in self._configs:
+            return settings.session_timeout_ms, settings.heartbeat_interval_ms
+        return (
+            self.session_timeout_ms(group_id, settings),
+            self.heartbeat_interval_ms(group_id, settings),
+        )
+
     def heartbeat_interval_ms(self, group_id: str, settings: ConsumerGroupSettings) -> int:
         """Return the heartbeat interval of the members of a group."""
         config = self._configs.get(group_id)

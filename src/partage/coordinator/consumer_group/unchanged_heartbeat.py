@@ -59,10 +59,8 @@ def answer_unchanged(
         )
     ):
         return False
-    settings = context.settings.consumer
-    timeout_ms = catalogue.session_timeout_ms(group.id, settings)
+    timeout_ms, interval_ms = catalogue.heartbeat_times_ms(group.id, context.settings.consumer)
     context.timers.append((member.session_timer, context.at_ms + timeout_ms))
-    interval_ms = catalogue.heartbeat_interval_ms(group.id, settings)
     reply = member.unchanged_reply
     if reply is None or reply.member_epoch != epoch or reply.heartbeat_interval_ms != interval_ms:
         reply = member.unchanged_reply = ConsumerGroupHeartbeatReply(

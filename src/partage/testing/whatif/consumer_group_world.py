@@ -198,9 +198,9 @@ class ConsumerGroupWorld(TrialGroup):
                 break
         self._check_joined()
         self._check_subscriptions()
-        if isinstance(self._found, ConsumerGroup):
+        if isinstance(self.found_group, ConsumerGroup):
             self.wait_until_stable()
-            self._set_target(self._found)
+            self._set_target(self.found_group)
         self.wait_until_stable()
         owners = {
             p: self.member_by_process[each.name]
@@ -244,13 +244,14 @@ class ConsumerGroupWorld(TrialGroup):
         return shard
 
     @property
-    def _found(self) -> Group | ConsumerGroup | None:
+    def found_group(self) -> Group | ConsumerGroup | None:
+        """The group in the simulated coordinator; None if it does not exist."""
         found = self._shard.groups.get(self.group.name)
         return found if isinstance(found, Group | ConsumerGroup) else None
 
     def _hosts(self) -> dict[str, str]:
         """Return the member id of each host in the group."""
-        found = self._found
+        found = self.found_group
         if isinstance(found, Group):
             return {_host(each.client_host): each.id for each in found.members.values()}
         if isinstance(found, ConsumerGroup):
@@ -260,14 +261,9 @@ class ConsumerGroupWorld(TrialGroup):
         return {}
 
     @property
-    def has_consumer_protocol(self) -> bool:
-        """True if the group has the consumer protocol (KIP-848)."""
-        return isinstance(self._found, ConsumerGroup)
-
-    @property
     def protocol(self) -> str:
         """The name of the assignor that the group uses."""
-        found = self._found
+        found = self.found_group
         if isinstance(found, ConsumerGroup):
             return found.preferred_assignor(self._shard.settings.consumer)
         return "" if found is None else found.protocol or ""
@@ -275,7 +271,7 @@ class ConsumerGroupWorld(TrialGroup):
     @property
     def session_timeout_ms(self) -> int:
         """The longest session timeout of the members."""
-        found = self._found
+        found = self.found_group
         if isinstance(found, Group):
             return max(each.session_timeout_ms for each in found.members.values())
         return self._shard.settings.consumer.session_timeout_ms
@@ -360,7 +356,7 @@ class ConsumerGroupWorld(TrialGroup):
 
     def request_rebalance(self) -> None:
         """Let the leader join again, or the coordinator compute a new target."""
-        found, generation = self._found, self.generation
+        found, generation = self.found_group, self.generation
         if isinstance(found, ConsumerGroup):
             self._shard.apply(
                 ConsumerGroupRecord(
@@ -397,7 +393,7 @@ class ConsumerGroupWorld(TrialGroup):
 
     def _is_stable(self) -> bool:
         """True if the group has exactly the live processes as members, and all are synced."""
-        found = self._found
+        found = self.found_group
         hosts = self._hosts()
         if sorted(hosts) != sorted(each.host for each in self.live_processes):
             return False
@@ -422,7 +418,7 @@ class ConsumerGroupWorld(TrialGroup):
         live = self.live_processes
         owned = {p for each in live for p in self.owned_by(each)}
         subscribed = {topic for each in live for topic in each.like.topics}
-        if isinstance(self._found, Group) and any(
+        if isinstance(self.found_group, Group) and any(
             p.topic in subscribed and TopicPartition(p.topic, p.index) not in owned
             for p in self.group.partitions
         ):
@@ -458,7 +454,7 @@ class ConsumerGroupWorld(TrialGroup):
     def _assign_live(self, inbound: InboundRequest) -> None:
         """Replace the assignments of the leader, once all live members are in the generation."""
         hosts = self._hosts()
-        found = self._found
+        found = self.found_group
         if len(hosts) < len(self.group.members) or not isinstance(found, Group):
             return
         if found.generation != inbound.message.generation_id:
@@ -476,7 +472,7 @@ class ConsumerGroupWorld(TrialGroup):
         )
 
     def _is_rejoin_of(self, member_id: str) -> bool:
-        found = self._found
+        found = self.found_group
         return (
             self._is_leader_to_rejoin
             and isinstance(found, Group)
@@ -548,7 +544,7 @@ class ConsumerGroupWorld(TrialGroup):
 
     def _subscriptions(self) -> dict[str, set[str]]:
         """Return the subscribed topics of each host."""
-        found, hosts = self._found, self._hosts()
+        found, hosts = self.found_group, self._hosts()
         if isinstance(found, ConsumerGroup):
             return {
                 host: set(found.members[member_id].subscription.subscribed_topics)

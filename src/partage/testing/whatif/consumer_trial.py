@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 
+from partage.coordinator.consumer_group.group import ConsumerGroup
 from partage.lab.whatif.trial import ProgressCallback, Trial, TrialResult, measure_trial
 from partage.model.topic_partition import TopicPartition
 from partage.testing.whatif.consumer_function import ConsumerCodeError, ConsumerFunction
@@ -98,7 +99,8 @@ def probe_consumer(trial: Trial) -> ConsumerProbe:
             copy.writer.write(TopicPartition(*place), share)
         copy.open()
         probe = _measure_speed(copy, list(busiest.assigned), share * len(busiest.assigned))
-        return msgspec.structs.replace(probe, has_consumer_protocol=copy.has_consumer_protocol)
+        has_consumer_protocol = isinstance(copy.found_group, ConsumerGroup)
+        return msgspec.structs.replace(probe, has_consumer_protocol=has_consumer_protocol)
 
     return _run(trial, work, is_written=False)
 

@@ -54,7 +54,7 @@ durations: setup  ## run the tests of make test and make unit; write tests/durat
 	$(BIN)/pytest $(UNIT) --write-durations $(UNIT_TESTS)
 
 slow: setup  ## run the slow tests, such as kills of several processes
-	$(BIN)/pytest -n 2 $(DISTRIBUTED) -m "slow and not interop and not soak"
+	$(BIN)/pytest -n 2 $(DISTRIBUTED) --durations 25 -m "slow and not interop and not soak"
 
 again: setup  ## run the tests that failed last time, one at a time; fail if there are none
 	$(BIN)/pytest --last-failed --last-failed-no-failures none $(if $(MARKS),-m "$(MARKS)")
@@ -86,7 +86,7 @@ site: setup  ## build the documentation site into build/site
 
 interop: setup  ## run the tests with other clients and Apache Kafka; a script installs them
 	$(BIN)/python tests/interop/peers/install.py
-	$(BIN)/pytest -m "interop and not soak" -n 2 $(DISTRIBUTED) tests
+	$(BIN)/pytest -m "interop and not soak" -n 2 $(DISTRIBUTED) --durations 25 tests
 
 soak: setup  ## run many kills, stops and failovers of brokers and Spark: half an hour
 	$(BIN)/pytest -m soak tests

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -30,6 +31,8 @@ class Outage:
         self.duration_s = duration_s
         self.error = error
         self.cluster = ClusterClient(SERVERS, {}, 5_000, verbose=False)
+        # A real client would add errors of its own connection.
+        vars(self.cluster)["admin"] = Mock(spec=["poll"])
         monkeypatch.setattr(cluster_wait.time, "monotonic", lambda: self.now_s)
 
     def look(self, timeout_s: float) -> None:

@@ -101,6 +101,22 @@ def test_garbage_is_collected_at_the_same_time_in_each_run(tmp_path):
     assert any("collected" in line for line in story(10))
 
 
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_world_keeps_what_the_program_has_frozen(world, is_frozen):
+    async def work():
+        return gc.get_freeze_count() > 0
+
+    if is_frozen:
+        gc.freeze()
+    else:
+        gc.unfreeze()
+    try:
+        assert run(world, work)
+        assert (gc.get_freeze_count() > 0) == is_frozen
+    finally:
+        gc.freeze()  # as in conftest.py
+
+
 def test_machine_is_restored_after_a_world(world):
     before = (time.time, time.sleep, os.urandom, threading.Thread.start, random.getstate())
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from greenlet import getcurrent  # type: ignore[import-untyped]  # it has no stubs
 
@@ -85,12 +85,29 @@ class WorldClientLoop:
         """Do nothing."""
 
 
+class _NoLock:
+    """The condition of a result in a world, which has one thread."""
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, *error: object) -> None:
+        """Do nothing."""
+
+    def notify_all(self) -> None:
+        """Do nothing: `_LoopResult` waits with the loop."""
+
+
+_NO_LOCK: Final = _NoLock()
+
+
 class _LoopResult(Future[T]):
     """A result that lets the world go on while a caller waits for it."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()
         self._loop = loop
+        self._condition = _NO_LOCK  # type: ignore[assignment]  # in place of a `threading.Condition`
 
     def result(self, timeout: float | None = None) -> T:
         """Wait for the result, at most ``timeout`` virtual seconds."""

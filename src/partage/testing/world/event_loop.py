@@ -16,13 +16,14 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
-import heapq
 import itertools
 import math
 import socket
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
+from contextvars import copy_context
+from heapq import heapify, heappop, heappush
 from random import Random
 from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple, cast
 
@@ -50,6 +51,8 @@ _TURNS_PER_COLLECTION: Final = 20_000
 #: Cancelled timers are removed if there are more than this, and more than half of all timers.
 _CANCELLED_TIMERS_MAX: Final = 50
 
+_new: Final = object.__new__
+
 
 class _WorldHandle(asyncio.Handle):
     """A callback of a process; written for speed, because a world runs millions of them."""
@@ -59,18 +62,7 @@ class _WorldHandle(asyncio.Handle):
     _source_traceback = None
     _repr = None
 
-    def __init__(
-        self,
-        callback: Callable[..., object],
-        args: Sequence[Any],
-        loop: WorldLoop,
-        context: contextvars.Context | None,
-    ) -> None:
-        self._callback = callback
-        self._args = args
-        self._loop = loop
-        self._context = contextvars.copy_context() if context is None else context
-        self._cancelled = False
+    # `WorldLoop.call_soon` sets the attributes: a call of `__init__` takes longer.
 
     def cancel(self) -> None:
         """Cancel the callback."""
@@ -85,21 +77,11 @@ class _WorldTimerHandle(asyncio.TimerHandle):
     _source_traceback = None
     _repr = None
 
-    def __init__(
-        self,
-        when: float,
-        callback: Callable[..., object],
-        args: Sequence[Any],
-        loop: WorldLoop,
-        context: contextvars.Context | None,
-    ) -> None:
-        self._when = when
-        self._callback = callback
-        self._args = args
-        self._loop = loop
-        self._context = contextvars.copy_context() if context is None else context
-        self._cancelled = False
-        self._scheduled = True
+    # `WorldLoop._set_timer` sets the attributes.
+    _callback: Callable[..., object]
+    _loop: WorldLoop
+    _context: contextvars.Context
+    _scheduled: bool
 
     def cancel(self) -> None:
         """Cancel the callback."""
@@ -194,7 +176,7 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
             StalledWorldError: no timer exists, so all tasks would wait for ever; or callbacks
                 repeat endlessly at one time.
         """
-        timers, callbacks, pop = self._timers, self._callbacks, heapq.heappop
+        timers, callbacks, pop = self._timers, self._callbacks, heappop
         process_variable = current_process.variable
         while True:
             self._turns_to_collection -= 1
@@ -240,7 +222,11 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
                     if process is not None and process.is_checked:
                         process.run(handle)
                     else:
-                        context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]  # private in asyncio
+                        args = handle._args
+                        if args:
+                            context.run(handle._callback, *args)  # type: ignore[attr-defined]  # private in asyncio
+                        else:
+                            context.run(handle._callback)  # type: ignore[attr-defined]  # private in asyncio
                 except (SystemExit, KeyboardInterrupt):
                     raise
                 except BaseException as error:
@@ -252,7 +238,7 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
         timers = self._timers
         if self.cancelled_timer_count > len(timers) // 2:
             timers[:] = [entry for entry in timers if not entry[2]._cancelled]
-            heapq.heapify(timers)
+            heapify(timers)
             self.cancelled_timer_count = 0
 
     def _fail_busy(self) -> NoReturn:
@@ -278,18 +264,16 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
         """Run a callback in the next turn; see `asyncio.loop.call_soon`."""
         if self._closed:  # type: ignore[attr-defined]  # private in asyncio
             self._check_closed()  # type: ignore[attr-defined]  # private in asyncio
-        handle = _WorldHandle(callback, args, self, context)
+        handle: Any = _new(_WorldHandle)
+        handle._callback = callback
+        handle._args = args
+        handle._loop = self
+        handle._context = copy_context() if context is None else context
+        handle._cancelled = False
         self._callbacks.append(handle)
-        return handle
+        return cast(asyncio.Handle, handle)
 
-    def call_soon_threadsafe(
-        self,
-        callback: Callable[[*Ts], object],
-        *args: *Ts,
-        context: contextvars.Context | None = None,
-    ) -> asyncio.Handle:
-        """Run a callback in the next turn: the loop has one thread."""
-        return self.call_soon(callback, *args, context=context)
+    call_soon_threadsafe = call_soon  # the loop has one thread
 
     def call_later(
         self,
@@ -299,7 +283,7 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """Schedule a callback; see `asyncio.loop.call_later`."""
-        return self.call_at(self._now_s + delay, callback, *args, context=context)
+        return self._set_timer(self._now_s + delay, callback, args, context)
 
     def call_at(
         self,
@@ -312,11 +296,27 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
 
         Timers of the same time run in the order of their creation.
         """
+        return self._set_timer(when, callback, args, context)
+
+    def _set_timer(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: Sequence[Any],
+        context: contextvars.Context | None,
+    ) -> asyncio.TimerHandle:
         if self._closed:  # type: ignore[attr-defined]  # private in asyncio
             self._check_closed()  # type: ignore[attr-defined]  # private in asyncio
-        timer = _WorldTimerHandle(when, callback, args, self, context)
-        heapq.heappush(self._timers, (when, next(self._serials), timer))
-        return timer
+        timer: Any = _new(_WorldTimerHandle)
+        timer._when = when
+        timer._callback = callback
+        timer._args = args
+        timer._loop = self
+        timer._context = copy_context() if context is None else context
+        timer._cancelled = False
+        timer._scheduled = True
+        heappush(self._timers, (when, next(self._serials), timer))
+        return cast(asyncio.TimerHandle, timer)
 
     def next_serial(self) -> int:
         """Return a number that is higher than those of all timers so far."""
@@ -349,6 +349,10 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
         current = asyncio.current_task(self)
         return sorted((each for each in asyncio.all_tasks(self) if each is not current), key=hash)
 
+    # The debug mode of asyncio has no effect. A builtin returns False in less time than a method,
+    # and asyncio calls this for each future.
+    get_debug = staticmethod(bool)
+
     def create_future(self) -> asyncio.Future[Any]:
         """Return a future of this loop."""
         future: _OrderedFuture[Any] = _OrderedFuture(loop=self)
@@ -371,7 +375,7 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
         It runs in a greenlet, so that it may wait for results of the loop.
         """
         future = self.create_future()
-        context = contextvars.copy_context()
+        context = copy_context()
 
         def work() -> None:
             if future.cancelled():

@@ -263,10 +263,13 @@ class WorldTransport(asyncio.Transport):
         """Schedule an arrival at the other end, after all earlier ones."""
         if self.is_dead:
             return
-        at_s = max(self._loop.time() + self._network.latency_s(), self._last_arrival_s)
+        network = self._network
+        at_s = self._loop.time() + network.latency_s()
+        if at_s < self._last_arrival_s:
+            at_s = self._last_arrival_s
         self._last_arrival_s = at_s
         self._in_transit.append((arrive, arguments))
-        self._network.arrive_at(at_s, self)
+        network.arrive_at(at_s, self)
 
     def deliver_next(self) -> None:
         """Let what was sent first arrive at the other end."""
@@ -343,6 +346,7 @@ class WorldNetwork:
     def __init__(self, loop: VirtualLoop, rng: Random) -> None:
         self.loop = loop
         self._rng = rng
+        self._random = rng.random
         self._servers: dict[Address, WorldServer] = {}
         self._transports: dict[WorldTransport, None] = {}
         self._cuts: dict[frozenset[str], None] = {}
@@ -358,11 +362,12 @@ class WorldNetwork:
 
     def latency_s(self) -> float:
         """Draw the time that bytes take."""
-        return self._rng.uniform(_LATENCY_S[0], self.slowest_s)
+        fastest_s = _LATENCY_S[0]
+        return fastest_s + (self.slowest_s - fastest_s) * self._random()
 
     def split(self, content: bytes) -> list[bytes]:
         """Return the pieces in which bytes arrive: rarely more than one."""
-        if len(content) < 2 or self._rng.random() >= _SPLIT_SHARE:
+        if len(content) < 2 or self._random() >= _SPLIT_SHARE:
             return [content]
         at = self._rng.randrange(1, len(content))
         return [content[:at], content[at:]]
@@ -450,10 +455,15 @@ class WorldNetwork:
 
     def arrive_at(self, at_s: float, sender: WorldTransport) -> None:
         """Let the next thing arrive at the other end of ``sender``, later if a cut holds it."""
-        self.loop.call_at(at_s, self._arrive, sender, context=sender.other.context)
+        context = self.context_of(sender.other.process)
+        self.loop.call_at(at_s, self._arrive, sender, context=context)
 
     def _arrive(self, sender: WorldTransport) -> None:
-        if sender.is_stalled or sender in self._held or self.is_cut(sender.host, sender.other.host):
+        if (
+            sender.is_stalled
+            or sender in self._held
+            or (self._cuts and self.is_cut(sender.host, sender.other.host))
+        ):
             self._held.append(sender)
         else:
             sender.deliver_next()
@@ -557,13 +567,13 @@ class WorldNetwork:
 def _feed(protocol: asyncio.BaseProtocol, content: bytes) -> None:
     """Deliver bytes to a protocol of either kind."""
     if isinstance(protocol, asyncio.BufferedProtocol):
-        rest = memoryview(content)
-        while rest:
-            buffer = memoryview(protocol.get_buffer(len(rest)))
-            count = min(len(buffer), len(rest))
-            buffer[:count] = rest[:count]
+        while content:
+            size = len(content)
+            buffer = memoryview(protocol.get_buffer(size))
+            count = min(len(buffer), size)
+            buffer[:count] = content if count == size else content[:count]
             protocol.buffer_updated(count)
-            rest = rest[count:]
+            content = content[count:]
     else:
         assert isinstance(protocol, asyncio.Protocol), "the protocol is one for streams"
         protocol.data_received(content)

@@ -54,36 +54,42 @@ class ObservedResponse:
 
     def __init__(self, inbound: InboundRequest) -> None:
         self._inbound = inbound
+        self._content: _Content | None = None
+        self._has_records: bool | None = None
 
-    @cached_property
-    def _content(self) -> _Content:
-        inbound = self._inbound
-        content = b"".join(inbound.response_buffers)[_PREFIX_SIZE:]
-        decoded = _Content if len(content) > _KEPT_BYTES_MAX else _kept_content
-        return decoded(inbound.api, inbound.version, content)
+    def _decode(self) -> _Content:
+        if self._content is None:
+            inbound = self._inbound
+            content = b"".join(inbound.response_buffers)[_PREFIX_SIZE:]
+            decoded = _Content if len(content) > _KEPT_BYTES_MAX else _kept_content
+            self._content = decoded(inbound.api, inbound.version, content)
+        return self._content
 
     @property
     def message(self) -> Any:
         """The response, as the client decodes it; it must not be changed."""
-        return self._content.message
+        return self._decode().message
 
     @property
     def first_error(self) -> str:
         """The name of the first error in the response, or ""."""
-        return self._content.first_error
+        return self._decode().first_error
 
     @property
     def is_empty(self) -> bool:
         """True if the request has no response: Produce with acks=0."""
         return not self._inbound.response_buffers
 
-    @cached_property
+    @property
     def has_records(self) -> bool:
         """True if a Fetch response may have records.
 
         Record batches are separate buffers, and the first two have the header and the first fields.
         """
-        return max(map(len, self._inbound.response_buffers[2:]), default=0) >= HEADER_SIZE
+        if self._has_records is None:
+            largest = max(map(len, self._inbound.response_buffers[2:]), default=0)
+            self._has_records = largest >= HEADER_SIZE
+        return self._has_records
 
 
 class ObservedConnection:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable, Coroutine
+from functools import cache
 from pathlib import Path
-from types import CoroutineType, GeneratorType
+from types import CoroutineType, FrameType, GeneratorType
 from typing import Any, Final
 
 from partage.testing.world.virtual_loop import VirtualLoop
@@ -175,18 +176,34 @@ def _user_state(handle: asyncio.Handle) -> object:
     found = None
     work: Any = owner.get_coro()
     while work is not None:  # what a coroutine awaits may be another one
-        if type(work) is CoroutineType:
-            frame, awaited = work.cr_frame, work.cr_await
-        elif type(work) is GeneratorType:
-            frame, awaited = work.gi_frame, work.gi_yieldfrom
-        elif type(work).__name__.startswith("async_generator"):
+        kind: Any = type(work)
+        if kind is CoroutineType:
+            code, awaited = work.cr_code, work.cr_await
+        elif kind is GeneratorType:
+            code, awaited = work.gi_code, work.gi_yieldfrom
+        elif _is_async_generator(kind):
             return object()  # it does not tell what it awaits
         else:
             break
-        if frame is not None and not _is_of_client[frame.f_globals["__name__"]]:
-            found = frame.f_lasti, awaited
+        if code.co_filename not in _client_files:
+            frame = work.cr_frame if kind is CoroutineType else work.gi_frame
+            if frame is not None and not _is_frame_of_client(frame):
+                found = frame.f_lasti, awaited
         work = awaited
     return found
+
+
+@cache
+def _is_async_generator(kind: type) -> bool:
+    return kind.__name__.startswith("async_generator")
+
+
+def _is_frame_of_client(frame: FrameType) -> bool:
+    """Return True for code of clients and asyncio; a later look-up by its file takes less time."""
+    is_of_client, file = _is_of_client[frame.f_globals["__name__"]], frame.f_code.co_filename
+    if is_of_client and not file.startswith("<"):  # several modules may have code of "<string>"
+        _client_files.add(file)
+    return is_of_client
 
 
 class _ModuleKinds(dict[str, bool]):
@@ -198,3 +215,4 @@ class _ModuleKinds(dict[str, bool]):
 
 
 _is_of_client: Final = _ModuleKinds()
+_client_files: Final[set[str]] = set()

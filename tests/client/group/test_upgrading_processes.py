@@ -46,7 +46,15 @@ class Bounced:
 
     @property
     def protocol(self):
-        return protocol_of(self.servers, self.team.group)
+        """The selected assignor. While the group rebalances again, it has none."""
+        found = []
+
+        def is_selected():
+            found.append(protocol_of(self.servers, self.team.group))
+            return bool(found[-1])
+
+        self.team.wait_until(is_selected, "the group has selected an assignor", PATIENCE_S)
+        return found[-1]
 
     def settle(self):
         """Produce records during a rebalance, and wait until each partition has an owner."""

@@ -114,9 +114,10 @@ class Command:
         return code
 
     def kill(self) -> None:
+        killed_s = time.time()  # the coordinator may notice the death before wait() returns
         self.send(signal.SIGKILL)
         self.wait()
-        self.killed_s = time.time()
+        self.killed_s = killed_s
 
     def interrupt(self) -> None:
         """Press Ctrl-C, and expect a clean end."""

@@ -31,7 +31,7 @@ class Outage:
         self.duration_s = duration_s
         self.error = error
         self.cluster = ClusterClient(SERVERS, {}, 5_000, verbose=False)
-        # A real client would add errors of its own connection.
+        # A real client would add the errors of a real connection.
         vars(self.cluster)["admin"] = Mock(spec=["poll"])
         monkeypatch.setattr(cluster_wait.time, "monotonic", lambda: self.now_s)
 

@@ -33,6 +33,7 @@ VIRTUAL_TIME = {
     "test_found.py",
     "test_idle_polls.py",
     "test_run_page.py",
+    "test_torn_transactions.py",
     "test_whatif_consumer.py",
     "test_world_arguments.py",
     "test_world_cluster.py",

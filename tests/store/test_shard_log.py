@@ -120,6 +120,15 @@ def test_single_record_has_the_bytes_of_a_batch_of_several(record: Record, size:
     assert short == encode_records(iter([record]), 1_000, size, event_ends=[1])
 
 
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=9), st.integers(1, 1_500))
+def test_commits_have_the_batches_of_any_records(sizes: list[int], batch_bytes: int) -> None:
+    """A list of commits has a shorter path; an iterator always has the usual one."""
+    history = [offset(n, metadata="x" * size) for n, size in enumerate(sizes)]
+    ends = [*range(2, len(history), 2), len(history)]
+    short = encode_records(history, 1_000, batch_bytes, event_ends=ends)
+    assert short == encode_records(iter(history), 1_000, batch_bytes, event_ends=ends)
+
+
 def test_many_records_split_into_batches() -> None:
     """Each batch begins below half a megabyte, and none is empty."""
     history = [offset(n, partition=n, metadata="x" * 4_000) for n in range(500)]

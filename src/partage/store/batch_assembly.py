@@ -14,7 +14,8 @@ BatchContent = list[tuple[bytes, bytes | None]]
 #: conversion exceeds it would have to have several times the 16 MiB of metadata that a group may
 #: have; such a conversion is not atomic.
 _EVENT_BYTES_MAX: Final = 96 * 1024 * 1024
-_RECORD_OVERHEAD_BYTES: Final = 24  # at most, in a batch, besides key and value
+#: Bytes of a record in a batch besides key and value, at most.
+RECORD_OVERHEAD_BYTES: Final = 24
 
 
 def mark_event_ends(
@@ -50,7 +51,7 @@ class BatchSplitter:
 
     def add(self, key: bytes, value: bytes | None, *, ends_event: bool) -> list[BatchContent]:
         """Add a record, and return the contents of the batches that end."""
-        size = len(key) + len(value or b"") + _RECORD_OVERHEAD_BYTES
+        size = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
         ended = self.finish() if self._size + size > self._event_bytes_max else []
         self._gathered.append((key, value))
         self._size += size

@@ -123,7 +123,7 @@ def encode_record(record: KeyedRecord) -> tuple[bytes, bytes | None]:
     """
     match record:
         case OffsetRecord():
-            return _offset_key(record), _offset_value(record)
+            return encode_offset(record)
         case OffsetTombstone():
             return _offset_key(record), None
         case GroupRecord():
@@ -132,6 +132,17 @@ def encode_record(record: KeyedRecord) -> tuple[bytes, bytes | None]:
             return _group_key(record.group_id), None
         case _:
             return encode_consumer_record(record)
+
+
+def encode_offset(record: OffsetRecord) -> tuple[bytes, bytes]:
+    """Encode a committed offset as key and value."""
+    if record.expire_ms is not None:
+        return _offset_key(record), _offset_value_with_expiry(record, record.expire_ms)
+    metadata = record.metadata.encode()
+    start = _OFFSET_VALUE_START.pack(
+        OFFSET_VALUE_VERSION, record.offset, record.leader_epoch, len(metadata)
+    )
+    return _offset_key(record), start + metadata + _INT64.pack(record.commit_ms)
 
 
 def _offset_key(record: OffsetRecord | OffsetTombstone) -> bytes:
@@ -149,16 +160,6 @@ def _offset_key(record: OffsetRecord | OffsetTombstone) -> bytes:
 def _group_key(group_id: str) -> bytes:
     encode = encoder(GroupMetadataKey, 0, False)
     return b"".join((_GROUP_KEY_PREFIX, *encode(GroupMetadataKey(group=group_id))))
-
-
-def _offset_value(record: OffsetRecord) -> bytes:
-    if record.expire_ms is not None:
-        return _offset_value_with_expiry(record, record.expire_ms)
-    metadata = record.metadata.encode()
-    start = _OFFSET_VALUE_START.pack(
-        OFFSET_VALUE_VERSION, record.offset, record.leader_epoch, len(metadata)
-    )
-    return start + metadata + _INT64.pack(record.commit_ms)
 
 
 def _offset_value_with_expiry(record: OffsetRecord, expire_ms: int) -> bytes:

@@ -17,10 +17,15 @@ from partage.coordinator.records import (
 )
 from partage.coordinator.shard import Shard
 from partage.model.settings import GroupSettings
-from partage.store.batch_assembly import BatchContent, BatchSplitter, mark_event_ends
+from partage.store.batch_assembly import (
+    RECORD_OVERHEAD_BYTES,
+    BatchContent,
+    BatchSplitter,
+    mark_event_ends,
+)
 from partage.store.embedded_protocol import KafkaEmbeddedProtocol
 from partage.store.log_merge import has_transactions
-from partage.store.record_formats import decode_record, encode_record
+from partage.store.record_formats import decode_record, encode_offset, encode_record
 from partage.wire.codec import decoder
 from partage.wire.consumer_protocol import Subscription
 from partage.wire.primitives import MalformedError
@@ -108,8 +113,8 @@ def encode_records(
         event_ends: The number of records up to the end of each event; None if each record is an
             event.
     """
-    if isinstance(records, list) and len(records) == 1 and isinstance(records[0], OffsetRecord):
-        return [encode_pairs([encode_record(records[0])], at_ms)]  # a commit without others
+    if isinstance(records, list) and (batch := _encode_offsets(records, at_ms, batch_bytes)):
+        return [batch]
     batches: list[bytes] = []
     splitter = BatchSplitter(batch_bytes)
     producer = _NO_TRANSACTION  # of the gathered records
@@ -133,6 +138,22 @@ def encode_records(
             batches += _encode_contents(ended, producer, at_ms)
     batches += _encode_contents(splitter.finish(), producer, at_ms)
     return batches
+
+
+def _encode_offsets(
+    records: list[Record | EncodedRecord], at_ms: int, batch_bytes: int
+) -> bytes | None:
+    """Encode commits as one batch, without the code that decides where batches end.
+
+    Returns:
+        The batch; None if there are other records, or too many for one batch.
+    """
+    pairs = [encode_offset(record) for record in records if type(record) is OffsetRecord]
+    if len(pairs) != len(records) or not pairs:
+        return None
+    batch = encode_pairs(pairs, at_ms)
+    is_small = len(batch) + len(pairs) * RECORD_OVERHEAD_BYTES < batch_bytes
+    return batch if is_small or len(pairs) == 1 else None
 
 
 def _producer_of(record: Record | EncodedRecord) -> tuple[int, int]:

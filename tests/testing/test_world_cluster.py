@@ -287,14 +287,20 @@ def test_cluster_keeps_all_rules_under_faults(seed: int, tmp_path: Path) -> None
     assert {event.name for event in world.events if event.kind == "killed"} >= {"copier"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(4, 104, 20))
+@pytest.mark.parametrize(
+    "first",
+    [
+        *(pytest.param(first, marks=pytest.mark.slow) for first in (4, 14)),
+        *(pytest.param(first, marks=pytest.mark.soak) for first in range(24, 104, 10)),
+    ],
+)
 def test_cluster_keeps_all_rules_in_many_worlds(first: int, tmp_path: Path) -> None:
-    for seed in range(first, first + 20):
+    for seed in range(first, first + 10):
         run_cluster_world(seed, tmp_path / str(seed))
 
 
-#: Plants a bug, and prints the error of its world.
+#: Plants a bug, and prints the error of its world. A correct program needs less than 50 s after the
+#: last fault. With a bug, each second of the world costs time.
 FAULTY_WORLD = """
 import sys
 from pathlib import Path
@@ -306,7 +312,9 @@ from testing.cluster_bugs import BUGS
 from testing.cluster_worlds import run_cluster_world
 
 bug = next(each for each in BUGS if each.__name__ == sys.argv[2])
-bug(pytest.MonkeyPatch())
+patch = pytest.MonkeyPatch()
+patch.setattr("partage.testing.world.world._EVENTUALLY_S", 100.0)
+bug(patch)
 try:
     run_cluster_world(BUGS[bug], Path(sys.argv[1]))
 except (InvariantError, WaitTimeoutError, ValueError) as error:

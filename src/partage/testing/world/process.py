@@ -56,8 +56,6 @@ class WorldProcess:
         task: its main task.
         is_killed: True after a kill: its code no longer runs.
         is_paused: True while it is stopped, as by SIGSTOP: its code runs later.
-        was_killed: like ``is_killed``, but stays True while the world ends.
-        has_failed: True if its main coroutine raised an exception.
         has_ended: True while the world ends and all tasks are cancelled.
         resumed_s: the time at which its last pause ended, in virtual seconds.
         is_checked: True if its callbacks are run by `run`; otherwise that would only take time.
@@ -68,8 +66,6 @@ class WorldProcess:
         self.directory = directory
         self.is_killed = False
         self.is_paused = False
-        self.was_killed = False
-        self.has_failed = False
         self.has_ended = False
         self.resumed_s = 0.0
         self.is_checked = False
@@ -128,7 +124,7 @@ class WorldProcess:
 
     def kill(self) -> None:
         """End it at once, as SIGKILL does: not even ``finally`` blocks run."""
-        self.is_killed = self.was_killed = self.is_checked = True
+        self.is_killed = self.is_checked = True
         delayed, self._delayed = self._delayed, []
         for handle in delayed:
             self._keep_step(handle)

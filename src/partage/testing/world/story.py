@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from partage.testing.world.process import current_process
 from partage.testing.world.virtual_loop import VirtualLoop
@@ -25,6 +25,8 @@ EventKind = Literal[
     "log",
     "note",
 ]
+#: The kinds of events after which clients may leave connections open.
+DISTURBANCES: Final = frozenset({"failed", "killed", "paused", "fault"})
 
 
 @dataclass(frozen=True)

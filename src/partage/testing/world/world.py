@@ -26,7 +26,7 @@ from partage.testing.world.patches import simulated_environment
 from partage.testing.world.process import Main, WorldProcess, current_process
 from partage.testing.world.request_recorder import RequestRecorder
 from partage.testing.world.rules import RuleChecker
-from partage.testing.world.story import Story, StoryEvent
+from partage.testing.world.story import DISTURBANCES, Story, StoryEvent
 from partage.testing.world.virtual_loop import VirtualLoop
 from partage.testing.world.zookeeper import WorldZooKeeper
 
@@ -237,10 +237,9 @@ class PartageWorld(FaultInjection):
         self._network.close()
 
     def _release_objects(self) -> None:
-        """Collect what killed and failed processes left open, before warnings are on again."""
-        processes = [*self._processes.values(), *self._ended]
-        if not self._has_passed or any(p.was_killed or p.has_failed for p in processes):
-            for process in processes:
+        """Collect what clients left open after faults, before warnings are on again."""
+        if not self._has_passed or any(e.kind in DISTURBANCES for e in self._story.events):
+            for process in [*self._processes.values(), *self._ended]:
                 process.task = None
             self._ended.clear()
             gc.collect()
@@ -368,7 +367,6 @@ class PartageWorld(FaultInjection):
         if error is None:
             self._story.note(process.name, "ended", "ended")
             return
-        process.has_failed = True
         self._story.note(process.name, f"failed: {type(error).__name__}: {error}", "failed")
         if process.name in self.brokers:
             process.kill()  # the end of its main coroutine ends the process

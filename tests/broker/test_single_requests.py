@@ -105,7 +105,7 @@ class Client:
 
     @property
     def seen(self) -> tuple[Any, ...]:
-        """All that the other side and the handlers can see."""
+        """What the other side and the handlers can see."""
         return (
             self.handled,
             b"".join(self.transport.sent),

@@ -105,7 +105,7 @@ class Client:
 
     @property
     def seen(self) -> tuple[Any, ...]:
-        """What the other side and the handlers can see."""
+        """The effects that the other side and the handlers see."""
         return (
             self.handled,
             b"".join(self.transport.sent),

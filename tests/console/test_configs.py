@@ -118,6 +118,18 @@ def test_changes_are_parsed_as_kafka_writes_them() -> None:
     assert parse_changes(given, "--add-config") == {"a": "1", "b": "2,3", "c": "", "d": "x=y"}
 
 
+@pytest.mark.parametrize("group", ["configs", "topics"])
+def test_deleting_an_unknown_setting_is_refused(
+    partage: PartageCli, topic: str, group: str
+) -> None:
+    before = settings(partage, topic)
+    change = [group, "alter", "--topic", topic, "--delete-config"]
+    refused = partage(*change, "retention.mss", "--delete-config", "cleanup.policy", code=1)
+    assert "no such setting: retention.mss; did you mean retention.ms?" in refused.err
+    assert settings(partage, topic) == before
+    partage(*change, "retention.ms")  # it has its default already
+
+
 def test_alter_adds_partitions_and_settings(partage: PartageCli, topic: str) -> None:
     change = ["topics", "alter", topic, "--partitions", "6", "--config", "retention.ms=60000"]
     assert partage(*change, "--dry-run").out == f"would alter topic {topic}\n"

@@ -156,7 +156,7 @@ def alter_configs(
     *,
     is_dry_run: bool,
 ) -> str | None:
-    """Change settings of an entity. Return the reason if the broker refuses.
+    """Change settings of an entity. Return the reason if a name is unknown or the broker refuses.
 
     Args:
         cluster: Cluster of the entity.
@@ -168,6 +168,8 @@ def alter_configs(
     Raises:
         CommandError: The broker does not respond.
     """
+    if unknown := _unknown_settings(cluster, entity, deleted):
+        return unknown
     entries = [_change(name, value, AlterConfigOpType.SET) for name, value in added.items()]
     entries += [_change(name, None, AlterConfigOpType.DELETE) for name in deleted]
     resource = ConfigResource(ENTITY_TYPES[entity.type], entity.name, incremental_configs=entries)
@@ -176,6 +178,23 @@ def alter_configs(
     ).values()
     refusal = cluster.refusal_of(answer, _DOUBT)
     return None if refusal is None else _reason(cluster, entity, refusal)
+
+
+def _unknown_settings(cluster: ClusterClient, entity: Entity, names: Sequence[str]) -> str | None:
+    """Return an error for names that are no settings of an entity; None if there are none.
+
+    A broker accepts the deletion of any name. The settings for all brokers (an empty id) are not
+    checked: brokers describe only those that are set.
+    """
+    if not names or not entity.name:
+        return None
+    try:
+        ((_, configs),) = describe_configs(cluster, [entity])
+    except CommandError:
+        return None  # the broker gives the reason when it refuses the change
+    known = [config.name for config in configs]
+    unknown = [name for name in names if name not in known]
+    return missing_names("setting", unknown, known) if unknown else None
 
 
 def parse_changes(given: Sequence[str], option: str) -> dict[str, str]:

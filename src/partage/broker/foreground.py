@@ -28,7 +28,8 @@ from partage.log.disk import Disk
 from partage.log.errors import DamagedFileError, DamagedLogError
 from partage.log.memory_disk import MemoryDisk
 from partage.model.addresses import Address, AddressParseError, is_wildcard, parse_address
-from partage.model.settings import INT32_MAX, BrokerSettings
+from partage.model.arguments import INT32_MAX
+from partage.model.settings import BrokerSettings
 from partage.wire.records.decoder import DECODER
 
 log = logging.getLogger("partage")

@@ -10,8 +10,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from partage.log.catalogue.config_keys import CONFIG_KEYS, ConfigType, parse_value
+from partage.model.arguments import INT32_MAX
 from partage.model.settings import (
-    INT32_MAX,
     KAFKA_NAMES,
     KAFKA_NAMES_SCALED,
     RANGES,

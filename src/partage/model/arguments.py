@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any, Final, SupportsFloat, SupportsIndex, cast
 
+#: The largest value of a field of 16 bits, such as an epoch of a producer.
+INT16_MAX: Final = 2**15 - 1
 #: The largest value of a field of 32 bits, as most numbers in Kafka's protocol are.
 INT32_MAX: Final = 2**31 - 1
 #: The largest value of a field of 64 bits, such as an offset.

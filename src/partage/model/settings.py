@@ -6,6 +6,8 @@ from enum import StrEnum
 
 import msgspec
 
+from partage.model.arguments import INT32_MAX
+
 MINUTE_MS = 60_000
 
 
@@ -183,7 +185,6 @@ KAFKA_NAMES_SCALED: dict[str, tuple[str, str, int]] = {
     "offsets.retention.minutes": ("groups", "offsets_retention_ms", MINUTE_MS),
 }
 
-INT32_MAX = 2_147_483_647
 #: The minimum and maximum of a setting; 0 to `INT32_MAX` if it is not listed.
 RANGES: dict[str, tuple[int, int]] = {
     "num.partitions": (1, 10_000),

@@ -140,10 +140,6 @@ _Verbose = Annotated[
 ]
 
 
-#: Ranges of Kafka's integers.
-INT16_MAX: Final = 2**15 - 1
-INT64_MAX: Final = 2**63 - 1
-
 #: librdkafka's limit.
 _TIMEOUT_MAX_MS: Final = 3_600_000
 #: Default limit of retries in commands that need a coordinator. The groups of a lost broker move

@@ -27,7 +27,7 @@ from partage.console.proposal.process_options import address_option, log_to_stde
 from partage.console.proposal.record_printer import record_printer
 from partage.console.records.record_json import JsonRecord
 from partage.model.addresses import is_wildcard
-from partage.model.settings import INT32_MAX
+from partage.model.arguments import INT32_MAX
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.broker_side.messages import BrokerAddress, PushError
 from partage.proposals.broker_side.records import is_group_id

@@ -25,7 +25,7 @@ from partage.console.common.options import JsonOption
 from partage.console.common.output import discard_stdout, note
 from partage.console.proposal.process_options import address_option, log_to_stderr
 from partage.console.proposal.record_printer import record_printer
-from partage.model.settings import INT32_MAX
+from partage.model.arguments import INT32_MAX
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.join_group.coordinator import JoinGroupCoordinator
 from partage.proposals.join_group.frames import ProtocolVersions

@@ -21,7 +21,7 @@ from partage.console.common.options import (
 from partage.console.common.output import json_help, print_json
 from partage.console.common.pairs import parse_pairs
 from partage.console.configs.entities import Entity, alter_configs
-from partage.model.settings import INT32_MAX
+from partage.model.arguments import INT32_MAX
 
 app = command_app()
 

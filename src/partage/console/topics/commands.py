@@ -14,7 +14,6 @@ from partage.console.common.completion import complete_topics
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
 from partage.console.common.options import (
-    INT16_MAX,
     JsonOption,
     TopicsArgument,
     TopicsOption,
@@ -32,7 +31,7 @@ from partage.console.topics.describe import (
     replication_factor,
     topic_details,
 )
-from partage.model.settings import INT32_MAX
+from partage.model.arguments import INT16_MAX, INT32_MAX
 
 BROKER_DEFAULT: Final = -1
 _DOUBT: Final = "check with partage topics list whether it was created"

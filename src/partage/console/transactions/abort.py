@@ -16,8 +16,6 @@ from partage.console.common.confirmation import confirm
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
 from partage.console.common.options import (
-    INT16_MAX,
-    INT64_MAX,
     DryRunOption,
     JsonOption,
     YesOption,
@@ -32,8 +30,8 @@ from partage.console.transactions.transaction_requests import (
     describe_producers,
     find_transactions,
 )
+from partage.model.arguments import INT16_MAX, INT32_MAX, INT64_MAX
 from partage.model.errors import ErrorCode
-from partage.model.settings import INT32_MAX
 from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.write_txn_markers import (
     WRITE_TXN_MARKERS,

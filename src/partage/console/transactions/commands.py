@@ -13,12 +13,13 @@ from partage.console.common.client_requests import run_client
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
-from partage.console.common.options import INT64_MAX, JsonOption, with_coordinators
+from partage.console.common.options import JsonOption, with_coordinators
 from partage.console.common.output import format_partitions, json_help, print_json
 from partage.console.common.suggestions import missing_names
 from partage.console.common.table import print_table
 from partage.console.transactions import transaction_requests as requests
 from partage.model.addresses import Address
+from partage.model.arguments import INT64_MAX
 from partage.wire.apis.describe_transactions import DescribedTransaction
 from partage.wire.apis.list_transactions import LIST_TRANSACTIONS, ListTransactionsRequest
 

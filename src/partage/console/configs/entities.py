@@ -133,13 +133,13 @@ def require_brokers(cluster: ClusterClient, entities: Sequence[Entity]) -> None:
 
     Args:
         cluster: Cluster of the entities.
-        entities: Entities of any type; the name of a broker may be empty (the default of all).
+        entities: Entities of any type.
 
     Raises:
         CommandError: A broker is unknown or down, or no broker responds.
     """
     live = [str(each) for each in sorted(cluster.metadata().brokers)]
-    missing = [each.name for each in entities if each.type == "brokers" and each.name]
+    missing = [each.name for each in entities if each.type == "brokers"]
     missing = [each for each in missing if each not in live]
     if missing:
         raise CommandError(
@@ -183,10 +183,9 @@ def alter_configs(
 def _unknown_settings(cluster: ClusterClient, entity: Entity, names: Sequence[str]) -> str | None:
     """Return an error for names that are no settings of an entity; None if there are none.
 
-    A broker accepts the deletion of any name. The settings for all brokers (an empty id) are not
-    checked: brokers describe only those that are set.
+    A broker accepts the deletion of any name.
     """
-    if not names or not entity.name:
+    if not names:
         return None
     try:
         ((_, configs),) = describe_configs(cluster, [entity])

@@ -20,7 +20,7 @@ from partage.wire.records.batch import HEADER_SIZE
 #: Larger responses are not kept.
 _KEPT_BYTES_MAX: Final = 1_000
 _KEPT_RESPONSES: Final = 1_000
-#: What precedes the part of a response that is equal in several ones.
+#: The length and the correlation id; the rest may be equal in several responses.
 _PREFIX_SIZE: Final = FRAME_LENGTH.size + CORRELATION_ID.size
 
 

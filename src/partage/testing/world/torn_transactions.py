@@ -100,7 +100,7 @@ class TornTransactions:
         """Follow a request that may begin or end a transaction."""
         key, message = inbound.api.key, inbound.message
         if key == PRODUCE.key:
-            if message.transactional_id:
+            if message.transactional_id and message.acks:  # without acks, it has no response
                 self._begin_if(process, message.transactional_id, inbound, _has_produced)
         elif key == ADD_PARTITIONS_TO_TXN.key:
             if message.v3_and_below_transactional_id:

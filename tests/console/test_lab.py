@@ -244,6 +244,16 @@ class Broken(First):
 """
 
 
+@contextlib.contextmanager
+def consumer_protocol_group(partage: PartageCli, topic: str, name: str) -> Iterator[None]:
+    """Run a group of one member with the consumer protocol, which owns the topic's partitions."""
+    with OurConsumer(partage.bootstrap_servers, group_id=name, group_protocol="consumer") as member:
+        member.subscribe([topic])
+        while len(member.assignment()) < 4:
+            member.poll(50)
+        yield
+
+
 @pytest.fixture
 def own_assignors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A module with assignors of the user, in the current directory."""
@@ -399,12 +409,7 @@ class TestWhatIf:
     def test_whatif_of_a_group_with_the_consumer_protocol(
         self, partage: PartageCli, topic: str, name: str
     ) -> None:
-        with OurConsumer(
-            partage.bootstrap_servers, group_id=name, group_protocol="consumer"
-        ) as member:
-            member.subscribe([topic])
-            while len(member.assignment()) < 4:
-                member.poll(50)
+        with consumer_protocol_group(partage, topic, name):
             arguments = ("lab", "whatif", "--group", name, "--sample-s", 0.1, "--event", "join")
             found = partage(*arguments, "--joining-members", 1, "--json").json
         (result,) = found["results"]
@@ -555,12 +560,7 @@ class TestWhatIf:
             "        async for record in consumer:\n"
             "            pass\n"
         )
-        with OurConsumer(
-            partage.bootstrap_servers, group_id=name, group_protocol="consumer"
-        ) as member:
-            member.subscribe([topic])
-            while len(member.assignment()) < 4:
-                member.poll(50)
+        with consumer_protocol_group(partage, topic, name):
             arguments = ("lab", "whatif", name, "--sample-s", 0.1, "--event", "rebalance")
             arguments += ("--consumer", "my_service:consume", "--json")
             found = partage(*arguments).json

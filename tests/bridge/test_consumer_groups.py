@@ -55,8 +55,9 @@ def heartbeat_event(version, **fields):
     request = ConsumerGroupHeartbeatRequest(
         **{"group_id": "g", "member_id": "m", "member_epoch": 5, **fields}
     )
-    (event,) = start(HEARTBEAT, version, request)[1]
-    return msgspec.structs.replace(event, reply_to=None)
+    call, (event,) = start(HEARTBEAT, version, request)
+    assert event.source is call.message
+    return msgspec.structs.replace(event, reply_to=None, source=None)
 
 
 def expected_event(version, **fields):

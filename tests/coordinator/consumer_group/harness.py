@@ -103,6 +103,7 @@ class ConsumerHarness:
         self.version = 0
         self.short_path_count = 0  # heartbeats that changed nothing
         self._ticket = 0
+        self._sources: dict[str, object] = {}
         self.shard = self._new_shard()
         self._effects(self.shard.resume(self.now_ms))
         self.change_topics(*self.topics.values())
@@ -232,8 +233,14 @@ class ConsumerHarness:
             client_id="client",
             client_host="/host",
         )
-        self.handle(msgspec.structs.replace(base, **fields))
+        self.handle(self._repeat(msgspec.structs.replace(base, **fields)))
         return ticket
+
+    def _repeat(self, event: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeat:
+        """Return the event as of a connection that repeats an equal earlier request, if any."""
+        key = repr(msgspec.structs.replace(event, at_ms=0, reply_to=Ticket(0)))
+        source = self._sources.setdefault(key, object())
+        return msgspec.structs.replace(event, source=source)
 
     def ask(self, member_id: str, epoch: int, **fields: object) -> ConsumerGroupHeartbeatReply:
         """Send a heartbeat and return the reply."""

@@ -28,6 +28,7 @@ class Catalogue:
     Attributes:
         topics: The topics by name; None until the shell has sent them.
         version: The version of the topics.
+        updates: The number of updates of the topics and of the configs.
     """
 
     __slots__ = (
@@ -39,6 +40,7 @@ class Catalogue:
         "embedded",
         "groups",
         "topics",
+        "updates",
         "version",
     )
 
@@ -51,6 +53,7 @@ class Catalogue:
         self.embedded: EmbeddedProtocol = embedded or NoEmbeddedProtocol()
         self.topics: Mapping[str, TopicImage] | None = None
         self.version = -1
+        self.updates = 0
         self._configs: Mapping[str, GroupConfig] = {}
         self._assignment_interval_ms: int | None = None  # the broker's default, if altered
         self._by_id: dict[TopicId, TopicImage] | None = None
@@ -61,6 +64,7 @@ class Catalogue:
         """Replace the topics."""
         self.topics = topics
         self.version = version
+        self.updates += 1
         self._by_id = None
         for name in self._digests.keys() - topics.keys():
             del self._digests[name]
@@ -71,6 +75,7 @@ class Catalogue:
         """Replace the configs of the groups, and the default of the assignment interval."""
         self._configs = configs
         self._assignment_interval_ms = assignment_interval_ms
+        self.updates += 1
 
     def next_sequence(self) -> int:
         """Return the number of the next action. Results of removed groups have older ones."""

@@ -91,11 +91,13 @@ class ConsumerGroup(GroupBase):
       subscription, a regular expression or an assignor.
     - ``classic_count`` counts the members with the classic protocol, ``classic_protocols`` those
       that list an assignor in JoinGroup.
+    - ``applied`` counts the records that were applied, so equal counts mean equal durable state.
     """
 
     __slots__ = (
         "_topic_ids",
         "_topic_ids_version",
+        "applied",
         "assignors",
         "classic_count",
         "classic_protocols",
@@ -124,6 +126,7 @@ class ConsumerGroup(GroupBase):
         self.record = ConsumerGroupRecord(group_id=group_id, epoch=FIRST_EPOCH)
         self.target_record = TargetAssignmentRecord(group_id=group_id, assignment_epoch=FIRST_EPOCH)
         self.is_stored = False  # has a group record
+        self.applied = 0
         self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}
         self.subscriptions: dict[Subscription, int] = {}
@@ -237,6 +240,7 @@ class ConsumerGroup(GroupBase):
 
     def apply(self, record: ConsumerGroupRecords) -> None:
         """Apply a record, both live and while loading; then in any order of the keys."""
+        self.applied += 1
         match record:
             case MemberAssignmentRecord():
                 member = self._member(record.member_id)

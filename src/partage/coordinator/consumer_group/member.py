@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from partage.coordinator.consumer_group.partitions import PartitionSet
 from partage.coordinator.consumer_group.records import (
     ConsumerMemberRecord,
@@ -19,6 +21,24 @@ STATIC_LEAVE_EPOCH = -2
 LEAVE_EPOCH = -1
 
 
+class UnchangedHeartbeat(msgspec.Struct, frozen=True):
+    """A heartbeat that changed nothing. It has the same effects again if all of these are the same.
+
+    Attributes:
+        source: The decoded request.
+        applied: The records that its group had applied (`ConsumerGroup.applied`).
+        updates: The updates that the catalogue had got (`Catalogue.updates`).
+        session_timeout_ms: The session timeout that it restarted.
+        reply: The reply to it. Connections recognize the same reply faster than an equal one.
+    """
+
+    source: object
+    applied: int
+    updates: int
+    session_timeout_ms: int
+    reply: ConsumerGroupHeartbeatReply
+
+
 class ConsumerMember:
     """One member: its subscription, its assignment, and its part of the target assignment.
 
@@ -27,8 +47,7 @@ class ConsumerMember:
 
     A member with the classic protocol has one more field that is not durable: ``awaits_request`` is
     True while its next JoinGroup or SyncGroup must arrive before the rebalance timer.
-    ``unchanged_reply`` is the last reply to a heartbeat that changed nothing. Connections recognize
-    the same reply faster than an equal one.
+    ``unchanged`` is its last heartbeat that changed nothing, None before the first one.
     """
 
     __slots__ = (
@@ -39,7 +58,7 @@ class ConsumerMember:
         "record",
         "session_timer",
         "target",
-        "unchanged_reply",
+        "unchanged",
     )
 
     def __init__(self, group_id: str, member_id: str) -> None:
@@ -47,7 +66,7 @@ class ConsumerMember:
         self.record: ConsumerMemberRecord | None = None
         self.target: PartitionSet = {}
         self.awaits_request = False
-        self.unchanged_reply: ConsumerGroupHeartbeatReply | None = None
+        self.unchanged: UnchangedHeartbeat | None = None
         self.assignment = MemberAssignmentRecord(
             group_id=group_id, member_id=member_id, member_epoch=0, previous_member_epoch=0
         )

@@ -3,6 +3,9 @@
 A member of a stable group sends its epoch and no other field. All steps for such a heartbeat
 (`requests.handle_heartbeat`) restart its session and confirm its epoch. This module does
 the same. Each condition excludes the effect of one step.
+
+Connections recognize a request that a client repeats. So the conditions are not checked again while
+the request, the durable state of the group, the topics and the configs are the same.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 from partage.coordinator.consumer_group.catalogue import Catalogue
 from partage.coordinator.consumer_group.events import ConsumerGroupHeartbeat
 from partage.coordinator.consumer_group.group import ConsumerGroup
+from partage.coordinator.consumer_group.member import ConsumerMember, UnchangedHeartbeat
 from partage.coordinator.consumer_group.records import ReconciliationState
 from partage.coordinator.consumer_group.replies import ConsumerGroupHeartbeatReply
 from partage.coordinator.event_context import EventContext
@@ -24,8 +28,33 @@ def answer_unchanged(
 ) -> bool:
     """Answer a heartbeat that changes nothing; return False if it needs all steps."""
     member = group.members.get(event.member_id)
-    if member is None or member.record is None:
+    if member is None:
         return False
+    last = member.unchanged
+    if (
+        last is None
+        or event.source is not last.source
+        or group.applied != last.applied
+        or catalogue.updates != last.updates
+    ):
+        last = _check_unchanged(context, group, catalogue, member, event)
+        if last is None:
+            return False
+    context.timers.append((member.session_timer, context.at_ms + last.session_timeout_ms))
+    context.replies.append((event.reply_to, last.reply))
+    return True
+
+
+def _check_unchanged(
+    context: EventContext,
+    group: ConsumerGroup,
+    catalogue: Catalogue,
+    member: ConsumerMember,
+    event: ConsumerGroupHeartbeat,
+) -> UnchangedHeartbeat | None:
+    """Return a heartbeat that changes nothing, and keep it; return None if it needs all steps."""
+    if member.record is None:
+        return None
     epoch = event.member_epoch
     record, assignment, instance_id = member.record, member.assignment, event.instance_id
     if not (
@@ -58,13 +87,14 @@ def answer_unchanged(
             or (instance_id >= _NOT_BLANK and group.static_members.get(instance_id) == member.id)
         )
     ):
-        return False
+        return None
     timeout_ms, interval_ms = catalogue.heartbeat_times_ms(group.id, context.settings.consumer)
-    context.timers.append((member.session_timer, context.at_ms + timeout_ms))
-    reply = member.unchanged_reply
-    if reply is None or reply.member_epoch != epoch or reply.heartbeat_interval_ms != interval_ms:
-        reply = member.unchanged_reply = ConsumerGroupHeartbeatReply(
-            member_id=member.id, member_epoch=epoch, heartbeat_interval_ms=interval_ms
-        )
-    context.replies.append((event.reply_to, reply))
-    return True
+    reply = ConsumerGroupHeartbeatReply(
+        member_id=member.id, member_epoch=epoch, heartbeat_interval_ms=interval_ms
+    )
+    unchanged = UnchangedHeartbeat(
+        event.source, group.applied, catalogue.updates, timeout_ms, reply
+    )
+    if event.source is not None:
+        member.unchanged = unchanged
+    return unchanged

@@ -42,8 +42,12 @@ def ask(
     call = CapturedCall(version, message, "client", "/127.0.0.1", now_ms)
     answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     call.answered = answered
-    for event in call.start(API_ADAPTERS[api.key], BROKER_CONTEXT, drawn_id or fresh_id()):
-        host.handle(event)
+    events = call.start(API_ADAPTERS[api.key], BROKER_CONTEXT, drawn_id or fresh_id())
+    if len(events) == 1:  # as the group coordinator of a broker does
+        host.answer(events[0])
+    else:
+        for event in events:
+            host.handle(event)
     return answered
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
+from partage.bridge import API_ADAPTERS, ApiCall
 from partage.broker.clock import Clock
 from partage.broker.coordination import base_shard_host, shard_host
 from partage.broker.coordination.shard_host import ShardHost
+from partage.broker.coordination.shard_timers import ShardTimers
 from partage.broker.coordination.state_store import LocalStore
 from partage.broker.topics.log_manager import LogManager
 from partage.broker.topics.log_writer import LogWriter
@@ -22,10 +26,14 @@ from partage.coordinator.records import (
     OffsetRecord,
     Record,
 )
+from partage.coordinator.shard import Shard
 from partage.log.memory_disk import MemoryDisk
 from partage.model.errors import ErrorCode
 from partage.model.settings import BrokerSettings, GroupSettings
 from partage.store.shard_log import EncodedRecord, encode_ahead, encode_records
+from partage.wire.api import Api
+from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest
+from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupProtocol, JoinGroupRequest
 from partage.wire.apis.offset_fetch import (
     OFFSET_FETCH,
     OffsetFetchGroup,
@@ -34,7 +42,7 @@ from partage.wire.apis.offset_fetch import (
 )
 from partage.wire.records.batch import whole_batches
 
-from .shard_requests import ask
+from .shard_requests import BROKER_CONTEXT, ask
 
 #: A generation whose protocol no member supports: it can be decoded but not activated.
 IMPOSSIBLE = GroupRecord(
@@ -70,8 +78,10 @@ class HostFixture:
         hosted = LogManager(disk, writer, self.clock, settings, self.is_fatal)
         await hosted.open()
         self.store = LocalStore(hosted, disk, 0)
-        groups = GroupSettings()
-        self.host = ShardHost("the shard", self.store, groups, self.clock, lambda notice: None)
+        self.settings = GroupSettings(session_timeout_min_ms=50)
+        self.host = ShardHost(
+            "the shard", self.store, self.settings, self.clock, lambda notice: None
+        )
         return self
 
     def is_fatal(self, error: BaseException) -> None:
@@ -251,3 +261,144 @@ def test_wait_durable_survives_loading_and_failures(
         again.close()
 
     asyncio.run(scenario())
+
+
+class Leased(LocalStore):
+    """A store whose lease a test can take away."""
+
+    is_leased = True
+
+    def may_answer(self) -> bool:
+        return self.is_leased
+
+
+class Requests:
+    """A host of an empty shard, and requests whose replies are recorded in order."""
+
+    def __init__(self, alone: HostFixture) -> None:
+        self.host = alone.host
+        self._clock = alone.clock
+        self.answered: list[tuple[str, ErrorCode]] = []
+        #: Called with the name of a request that was answered.
+        self.on_answered: Callable[[str], None] = lambda name: None
+
+    def ask(self, name: str, api: Api[Any, Any], version: int, message: Any) -> None:
+        call = _NamedCall(version, message, "client", "/127.0.0.1", self._clock.now_ms())
+        call.name, call.requests = name, self
+        (event,) = call.start(API_ADAPTERS[api.key], BROKER_CONTEXT, "fresh")
+        self.host.answer(event)
+
+    def beat(self, name: str) -> None:
+        """Send a Heartbeat, which changes nothing, of a member that does not exist."""
+        request = HeartbeatRequest(group_id="g", generation_id=1, member_id=name)
+        self.ask(name, HEARTBEAT, 3, request)
+
+
+class _NamedCall(ApiCall[Any]):
+    __slots__ = ("name", "requests")
+
+    def respond_with_replies(self) -> None:
+        self.requests.answered.append((self.name, self.replies[0].error))
+        self.requests.on_answered(self.name)
+
+
+async def empty_host() -> tuple[HostFixture, Requests]:
+    alone = await HostFixture().open()
+    alone.host.start_empty()
+    return alone, Requests(alone)
+
+
+UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_reply_waits_until_no_other_broker_can_own_the_shard() -> None:
+    async def scenario() -> None:
+        alone = await HostFixture().open()
+        alone.store.__class__ = Leased
+        store = cast(Leased, alone.store)
+        alone.host.start_empty()
+        requests = Requests(alone)
+        store.is_leased = False
+        requests.beat("first")
+        assert requests.answered == []
+        store.is_leased = True
+        requests.beat("second")
+        assert requests.answered == [("first", UNKNOWN), ("second", UNKNOWN)]
+        store.is_leased = False
+        requests.beat("third")
+        alone.host.resign()
+        assert requests.answered[2:] == [("third", ErrorCode.NOT_COORDINATOR)]
+        requests.beat("fourth")
+        assert requests.answered[3:] == [("fourth", ErrorCode.NOT_COORDINATOR)]
+        alone.host.close()
+
+    asyncio.run(scenario())
+
+
+def test_request_that_a_reply_starts_is_answered_after_it() -> None:
+    """Else a client that pipelines requests could make the calls nest without a limit."""
+
+    async def scenario() -> None:
+        alone, requests = await empty_host()
+        depth = depth_max = 0
+
+        def start_next(name: str) -> None:
+            nonlocal depth, depth_max
+            depth += 1
+            depth_max = max(depth_max, depth)
+            if len(requests.answered) < 5:
+                requests.beat(f"after {name}")
+            depth -= 1
+
+        requests.on_answered = start_next
+        requests.beat("first")
+        assert len(requests.answered) == 5
+        assert depth_max == 1
+        alone.host.close()
+
+    asyncio.run(scenario())
+
+
+def test_timer_of_a_request_without_records_is_scheduled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A JoinGroup without a member id is answered at once, and its member id expires."""
+    delays_ms: list[int] = []
+    monkeypatch.setattr(
+        ShardTimers, "call_later", lambda self, delay_ms, call: delays_ms.append(delay_ms)
+    )
+
+    async def scenario() -> None:
+        alone, requests = await empty_host()
+        message = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=1_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[JoinGroupProtocol(name="range", metadata=b"")],
+        )
+        assert min(delays_ms) > 11_000  # those of an empty shard
+        requests.ask("join", JOIN_GROUP, 5, message)
+        assert requests.answered == [("join", ErrorCode.MEMBER_ID_REQUIRED)]
+        assert 9_000 < delays_ms[-1] <= 10_000
+        alone.host.close()
+
+    asyncio.run(scenario())
+
+
+def test_failure_of_a_handler_is_answered_and_reloads_the_shard(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        alone, requests = await empty_host()
+        with monkeypatch.context() as patched:
+            patched.setattr(Shard, "handle", lambda self, event: 1 / 0)
+            requests.beat("first")
+        assert requests.answered == [("first", ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+        await asyncio.wait_for(alone.host.wait_loaded(), 10)
+        requests.beat("second")
+        assert requests.answered[1:] == [("second", UNKNOWN)]
+        alone.host.close()
+
+    asyncio.run(scenario())
+    assert "event handler of the shard failed: event=Heartbeat" in caplog.text
+    caplog.clear()  # an expected failure; the fixture `no_faults` must not see it

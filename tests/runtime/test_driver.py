@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from partage.coordinator.consumer_group.actions import ResolveRegexes
+from partage.coordinator.consumer_group.events import ConsumerGroupHeartbeat, TopicsChanged
 from partage.coordinator.events import (
     Commit,
     DeleteGroup,
@@ -23,6 +29,7 @@ from partage.coordinator.events import (
     Ticket,
     TopicsDeleted,
 )
+from partage.coordinator.outcome import GroupEvent, GroupEventType, Outcome
 from partage.coordinator.records import OffsetRecord, OffsetTombstone
 from partage.coordinator.replies import (
     CommitReply,
@@ -386,3 +393,176 @@ def test_group_events_popped_once(driver: Driver) -> None:
         "rebalance started",
     ]
     assert driver.pop_group_events() == []
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("commit"), st.integers(0, 2)),
+    st.tuples(st.just("fetch"), st.just(0)),
+    st.tuples(st.just("join"), st.booleans()),
+    st.tuples(st.just("heartbeat"), st.booleans()),
+    st.tuples(st.just("leave"), st.just(0)),
+    st.tuples(st.just("consumer heartbeat"), st.booleans()),
+    st.tuples(st.just("timers"), st.sampled_from([1_000, 20_000])),
+    st.tuples(st.just("append"), st.just(0)),
+    st.tuples(st.just("durable"), st.just(0)),
+    st.tuples(st.just("send"), st.just(0)),
+    st.tuples(st.just("fail"), st.just(0)),
+    st.tuples(st.just("load"), st.just(0)),
+)
+
+
+class DriverHistory:
+    """A driver to which the steps of a random history happen; it answers requests, or handles
+    them.
+    """
+
+    def __init__(self, *, is_answering: bool) -> None:
+        self._is_answering = is_answering
+        self.driver = Driver()
+        self._load()
+        self._now_ms = NOW_MS
+        self._ticket = 0
+        self._marks = [0]
+        self.seen: list[object] = []
+
+    def _load(self) -> None:
+        loaded = shard()
+        loaded.handle(TopicsChanged(at_ms=NOW_MS, topics={}, version=1))
+        self.driver.activate(loaded, NOW_MS)
+
+    def step(self, name: str, argument: int) -> None:
+        """Take a step, and record all that a shell sees."""
+        driver = self.driver
+        match name:
+            case "append":
+                self._marks.append(driver.pop_unsent()[1])
+            case "durable":
+                driver.on_durable(self._marks[-1])
+            case "send":
+                self.seen.append(driver.pop_ready(2))
+            case "timers":
+                self._now_ms += argument
+                driver.fire_due(self._now_ms)
+            case "fail":
+                driver.fail()
+                self._marks = [driver.applied_mark]
+            case "load":
+                if driver.shard is None:
+                    self._load()
+            case _:
+                self._ticket += 1
+                self._request(self._event(name, argument))
+        self.seen += [list(driver.ready), list(driver.unsent), dict(driver.timers.armed)]
+        self.seen += [driver.pop_group_events(), driver.pop_actions(), driver.is_caught_up]
+
+    def _request(self, event: Request) -> None:
+        if not self._is_answering:
+            self.driver.handle(event)
+            return
+        reply = self.driver.answer(event)
+        if reply is not None:
+            assert not self.driver.unsent or self.driver.is_durable(self.driver.applied_mark)
+            self.driver.ready.append((event.reply_to, reply))
+
+    def _event(self, name: str, argument: int) -> Request:
+        ticket = self._ticket
+        events: dict[str, Request] = {
+            "commit": commit(ticket, argument),
+            "fetch": fetch(ticket),
+            "join": msgspec.structs.replace(join(ticket), must_rejoin_with_id=bool(argument)),
+            "heartbeat": Heartbeat(
+                at_ms=0,
+                reply_to=Ticket(ticket),
+                group_id="h",
+                generation=1,
+                member_id=f"c-m-{argument}",
+            ),
+            "leave": Leave(
+                at_ms=0,
+                reply_to=Ticket(ticket),
+                group_id="h",
+                members=(LeavingMember(member_id="c-m-1"),),
+            ),
+            "consumer heartbeat": ConsumerGroupHeartbeat(
+                at_ms=0,
+                reply_to=Ticket(ticket),
+                group_id="k",
+                member_id="n",
+                generated_member_id="",
+                member_epoch=0 if argument else 1,
+                client_id="c",
+                client_host="/",
+                rebalance_timeout_ms=1_000 if argument else -1,
+                subscribed_topics=("t",) if argument else None,
+                owned={} if argument else None,
+            ),
+        }
+        return msgspec.structs.replace(events[name], at_ms=self._now_ms)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(STEPS, max_size=30))
+def test_answered_request_has_the_effects_of_a_handled_one(steps: list[tuple[str, int]]) -> None:
+    answering, handling = (DriverHistory(is_answering=each) for each in (True, False))
+    for name, argument in steps:
+        answering.step(name, argument)
+        handling.step(name, argument)
+        assert answering.seen == handling.seen
+        answering.seen.clear()
+        handling.seen.clear()
+
+
+REPLY = HeartbeatReply(ErrorCode.NONE)
+RECORD = OffsetRecord(group_id="g", topic="t", partition=0, offset=1, commit_ms=NOW_MS)
+GROUP_EVENT = GroupEvent(
+    at_ms=NOW_MS, group_id="g", event_type=GroupEventType.REMOVED, generation=1
+)
+ACTION = ResolveRegexes(group_id="g", sequence=1, regexes=frozenset({"t.*"}))
+
+
+@pytest.mark.parametrize(
+    "effects",
+    [
+        {"replies": [(Ticket(1), REPLY), (Ticket(2), REPLY)]},
+        {"replies": [(Ticket(2), REPLY)]},
+        {"replies": []},
+        {"records": [RECORD]},
+        {"group_events": [GROUP_EVENT]},
+        {"actions": [ACTION]},
+    ],
+    ids=repr,
+)
+def test_answer_keeps_every_effect_besides_the_reply(effects: dict[str, list[object]]) -> None:
+    class Prepared:
+        """A state machine with prepared effects."""
+
+        def handle(self, event: object) -> Outcome:
+            outcome = Outcome()
+            outcome.replies.append((Ticket(1), REPLY))
+            for name, values in effects.items():
+                setattr(outcome, name, values)
+            return outcome
+
+        def resume(self, at_ms: int) -> Outcome:
+            return Outcome()
+
+    answering, handling = Driver(), Driver()
+    for each in (answering, handling):
+        each.activate(cast(Shard, Prepared()), NOW_MS)
+    assert answering.answer(describe(1)) is None
+    handling.handle(describe(1))
+    for name in ("ready", "unsent", "group_events", "actions"):
+        assert getattr(answering, name) == getattr(handling, name)
+    for each in (answering, handling):
+        each.fail()
+    assert answering.ready == handling.ready
+
+
+def test_answer_returns_a_reply_that_nothing_waits_for(driver: Driver) -> None:
+    assert driver.answer(describe(1)) is not None
+    assert driver.ready == []
+    assert driver.answer(commit(2)) is None
+    assert driver.answer(describe(3)) is None
+    assert driver.ready == []
+    driver.on_durable(driver.pop_unsent()[1])
+    assert ready(driver) == [2, 3]

@@ -177,14 +177,19 @@ class ShardDriver(ABC, Generic[ShardT, RecordT, ReplyT]):
             if self._is_request[type(event)]:  # so that `fail` replies to it
                 self._open_requests[event.reply_to] = event
             raise
-        self._apply_outcome(outcome)
         if self._is_request[type(event)]:
-            replies, ticket = outcome.replies, event.reply_to
-            # A request is not open if its own reply is the only one, and may be sent now.
-            if len(replies) != 1 or replies[0][0] is not ticket or self._durable != self._applied:
-                self._open_requests[ticket] = event
-        elif outcome.records and not isinstance(event, self.unrepeated_types):
+            self._apply_request_outcome(event, outcome)
+            return
+        self._apply_outcome(outcome)
+        if outcome.records and not isinstance(event, self.unrepeated_types):
             self._undurable_events.append((self._applied, event))
+
+    def _apply_request_outcome(self, event: Any, outcome: ShardOutcome) -> None:
+        self._apply_outcome(outcome)
+        replies, ticket = outcome.replies, event.reply_to
+        # A request is not open if its own reply is the only one, and may be sent now.
+        if len(replies) != 1 or replies[0][0] is not ticket or self._durable != self._applied:
+            self._open_requests[ticket] = event
 
     def _defer(self, event: Any) -> None:
         """Reject a request, or defer another event until the shard is loaded.

@@ -226,10 +226,14 @@ class BaseShardHost(ABC, Generic[DriverT]):
         """Pass an event to the state machine."""
         try:
             self._driver.handle(event)
-        except Exception as error:  # a bug; reload the shard, since the durable state is correct
-            log.exception("event handler of %s failed: event=%s", self._name, type(event).__name__)
-            self._fail(error)
+        except Exception as error:
+            self._fail_handler(event, error)
         self._flush_outputs()
+
+    def _fail_handler(self, event: Any, error: Exception) -> None:
+        """Reload the shard after a bug in its state machine: the durable state is correct."""
+        log.exception("event handler of %s failed: event=%s", self._name, type(event).__name__)
+        self._fail(error)
 
     def _flush_outputs(self) -> None:
         """Send replies, schedule the append, and schedule the next timer."""
@@ -255,12 +259,13 @@ class BaseShardHost(ABC, Generic[DriverT]):
         """True if the shard is loaded and no other broker can own it now."""
         return self._driver.shard is not None and self._store.may_answer()
 
-    def _send_replies(self) -> None:
-        """Send ready replies in order; a reply may start the next request of its connection.
+    def _may_send(self) -> bool:
+        """False while another broker may own the shard."""
+        return self._is_resigned or self._store.may_answer()
 
-        Nothing is sent while another broker may own the shard.
-        """
-        if not (self._is_resigned or self._store.may_answer()):
+    def _send_replies(self) -> None:
+        """Send ready replies in order; a reply may start the next request of its connection."""
+        if not self._may_send():
             self._is_sending_replies = False
             return
         self._is_sending_replies = True

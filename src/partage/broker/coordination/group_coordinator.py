@@ -44,9 +44,9 @@ class GroupCoordinator:
 
     def handle(self, inbound: InboundRequest, requests: Sequence[Request]) -> None:
         """Handle the events of a request; the response is sent when all of them are answered."""
-        if len(requests) == 1:
-            event = requests[0]
-            self._host(0, event).handle(event)
+        if len(requests) == 1 and type(requests[0]) is not ListGroups:
+            event: Any = requests[0]  # a `GroupRequest`; a check would take longer than the rest
+            self.hosts[find_shard(event.group_id, self.shard_count)].answer(event)
         elif requests:
             self._dispatch(requests, 0)
         else:

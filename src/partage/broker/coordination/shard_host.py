@@ -17,10 +17,17 @@ from partage.broker.coordination.group_event_listeners import (
     GroupEventPublisher,
 )
 from partage.broker.coordination.state_store import ContentReader, StateStore
+from partage.broker.net.inbound_request import InboundRequest
 from partage.broker.net.turn_limiter import TurnLimiter
 from partage.coordinator.consumer_group.group import ConsumerGroup
 from partage.coordinator.consumer_group.progress import snapshot_event
-from partage.coordinator.events import CompleteTransaction, Ticket, TimerFired, TopicsDeleted
+from partage.coordinator.events import (
+    CompleteTransaction,
+    Request,
+    Ticket,
+    TimerFired,
+    TopicsDeleted,
+)
 from partage.coordinator.group import Group
 from partage.coordinator.outcome import GroupEvent, GroupEventType
 from partage.coordinator.records import OffsetTombstone, Record
@@ -192,15 +199,39 @@ class ShardHost(BaseShardHost[Driver]):
             )
         )
 
+    def answer(self, event: Request) -> None:
+        """Pass the only event of a request to the state machine.
+
+        A reply that nothing else waits for is sent in fewer steps than by `handle`.
+        """
+        driver = self._driver
+        try:
+            reply = driver.answer(event)
+        except Exception as error:
+            self._fail_handler(event, error)
+            reply = None
+        if reply is not None:
+            if driver.ready or self._is_sending_replies or not self._may_send():
+                driver.ready.append((event.reply_to, reply))
+            else:
+                self._is_sending_replies = True
+                self._deliver(event.reply_to, reply)
+                self._is_sending_replies = False
+                # requests that the reply has started have flushed their outputs, except replies
+                if not (driver.ready or driver.timers.is_wake_changed):
+                    return
+        self._flush_outputs()
+
     def _deliver(self, ticket: Any, reply: Any) -> None:
         if type(ticket) is _CompletionTicket:
             ticket.done(reply.error)
             return
-        inbound: Any = deliver(ticket, reply)
-        if inbound is None:
-            return
         try:
-            inbound.respond_with_replies()
+            if type(ticket) is InboundRequest and ticket.repeat_response(reply):
+                return
+            inbound: Any = deliver(ticket, reply)
+            if inbound is not None:
+                inbound.respond_with_replies()
         except Exception:  # a bug: only this client loses its connection
             log.exception("encoding of a response failed: api=%r", inbound.api)
             inbound.connection.close()

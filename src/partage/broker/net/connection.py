@@ -155,14 +155,14 @@ class Connection(asyncio.BufferedProtocol):
         if not self._resources.handlers:
             return False
         repeated = self._repeated
-        size = len(chunk) - _FRAME_LENGTH_BYTES
         if (
             repeated is not None
-            and size == repeated.size
+            and len(chunk) == repeated.received_size
             and repeated.is_received(data := bytes(chunk))
         ):
             inbound = self._repeat(repeated, data, _FRAME_LENGTH_BYTES)
         else:
+            size = len(chunk) - _FRAME_LENGTH_BYTES
             if not 0 < size <= self._resources.limits.request_bytes_max:
                 return False
             frame = bytes(chunk[_FRAME_LENGTH_BYTES:])
@@ -183,8 +183,11 @@ class Connection(asyncio.BufferedProtocol):
             self._is_processing = False
         if inbound.is_done and not self._is_closing and self._transport is not None:
             self._in_flight.popleft()
-            if inbound.response_buffers:
-                self._resources.send(self._transport, inbound.response_buffers)
+            buffers = inbound.response_buffers
+            if len(buffers) == 1:
+                self._transport.write(buffers[0])
+            elif buffers:
+                self._resources.send(self._transport, buffers)
         else:
             self._process()
         return True

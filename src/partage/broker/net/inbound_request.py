@@ -88,23 +88,29 @@ class InboundRequest(ApiCall[Any]):
         self.replies = [None]
         return [event]
 
+    def repeat_response(self, reply: Any) -> bool:
+        """Send the last response of a repeated request again, if it got the same reply.
+
+        Returns:
+            False if it must be encoded.
+        """
+        if self.repeated is None:
+            return False
+        response = self.repeated.response(reply, self.correlation_id)
+        if response is None:
+            return False
+        assert not self.is_done, f"{self.api} has two responses"
+        self.response_buffers = [response]
+        self.is_done = True
+        self.connection.on_response_ready()
+        return True
+
     def respond_with_replies(self) -> None:
         """Send the response for the replies, once none is missing."""
-        repeated = self.repeated
-        if repeated is None:
-            self.respond_encoded(self.encode_response())
-            return
-        (reply,) = self.replies
-        response = repeated.response(reply, self.correlation_id)
-        if response is None:
-            body = self.encode_response()
-            repeated.keep_response(reply, body)
-            self.respond_encoded(body)
-        else:
-            assert not self.is_done, f"{self.api} has two responses"
-            self.response_buffers = [response]
-            self.is_done = True
-            self.connection.on_response_ready()
+        body = self.encode_response()
+        if self.repeated is not None:
+            self.repeated.keep_response(self.replies[0], body)
+        self.respond_encoded(body)
 
     def respond(self, message: Message) -> None:
         """Send a response, encoded in the version of the request."""

@@ -25,9 +25,6 @@ _REPEATED_KEYS: Final = frozenset({HEARTBEAT.key, CONSUMER_GROUP_HEARTBEAT.key})
 # The parts of a request around the correlation id, and of a response with its length.
 _BEFORE_ID: Final = slice(0, 4)
 _AFTER_ID: Final = slice(8, None)
-#: The same parts of a request with its length.
-_BEFORE_RECEIVED_ID: Final = slice(0, 8)
-_AFTER_RECEIVED_ID: Final = slice(12, None)
 #: Limits of a kept request and of a kept response; each connection keeps one of both.
 _REQUEST_BYTES_MAX: Final = 512
 _RESPONSE_BYTES_MAX: Final = 512
@@ -43,7 +40,7 @@ class RepeatedRequest:
         version: its API version.
         client_id: the client id in its header.
         message: the decoded request; handlers must not change it.
-        size: the size of its frame.
+        received_size: the size of its frame with the length before it.
     """
 
     __slots__ = (
@@ -57,7 +54,7 @@ class RepeatedRequest:
         "api",
         "client_id",
         "message",
-        "size",
+        "received_size",
         "version",
     )
 
@@ -68,7 +65,7 @@ class RepeatedRequest:
         self.version = version
         self.client_id = client_id
         self.message = message
-        self.size = len(frame)
+        self.received_size = FRAME_LENGTH.size + len(frame)
         self._request_start = frame[_BEFORE_ID]
         self._received_start = FRAME_LENGTH.pack(len(frame)) + self._request_start
         self._request_end = frame[_AFTER_ID]
@@ -81,11 +78,8 @@ class RepeatedRequest:
         return frame[_AFTER_ID] == self._request_end and frame[_BEFORE_ID] == self._request_start
 
     def is_received(self, data: bytes) -> bool:
-        """True if received bytes are this request with its length; see `matches`."""
-        return (
-            data[_AFTER_RECEIVED_ID] == self._request_end
-            and data[_BEFORE_RECEIVED_ID] == self._received_start
-        )
+        """True if `received_size` bytes are this request with its length; see `matches`."""
+        return data.endswith(self._request_end) and data.startswith(self._received_start)
 
     def event(self, at_ms: int, ticket: object) -> Request | None:
         """Return the event of the request at another time; None before `keep_event`."""

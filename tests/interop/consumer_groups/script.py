@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -171,7 +172,7 @@ class ConsumerGroupScript:
         for name, topic_id in self._topic_ids.items():
             text = text.replace(_base64(topic_id), f"ID-OF-{name}")
         for name, (member_id, _) in self._classic.items():
-            text = text.replace(member_id, f"ID-OF-{name}")
+            text = re.sub(rf"(?<![\w-]){re.escape(member_id)}(?![\w-])", f"ID-OF-{name}", text)
         return text.replace(self._prefix, "")
 
     def _ask(self, api: Any, request: Any, options: dict[str, str], version: int) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from partage.bridge import topic_regex
-from partage.bridge.topic_regex import check_regex, matching_topics
+from partage.bridge.topic_regex import check_regex, is_quick_match, matching_topics
 
 TOPICS = ("orders", "orders-eu", "Payments", "p.1", "__consumer_offsets")
 
@@ -87,6 +87,25 @@ def test_expensive_regex_is_bounded():
     assert check_regex("a" * 8_193) == "the expression is too large"
     # Its compilation would block the event loop for a second.
     assert check_regex(r"\pL" * 10_000) == "the expression is too large"
+
+
+def test_quick_match_is_bounded_by_the_size_of_the_compiled_regexes(engine):
+    names = [f"{number:030}" for number in range(900)]
+    assert is_quick_match(["0.*"], names)
+    assert is_quick_match(["("], names), "it matches nothing"
+    assert is_quick_match(["(a?.?){20}"], names[:10])
+    assert not is_quick_match(["(a?.?){20}"], names)
+    assert not is_quick_match(["0.*"] * 6, names[:1])
+    assert not is_quick_match(["0.*", "a" * 500], names[:1])
+    assert not is_quick_match(["0.*"], names * 1_000)
+
+
+def test_match_stops_when_its_time_is_over(engine):
+    checks = iter([False, False, True])
+    names = [str(number) for number in range(100)]
+    with pytest.raises(TimeoutError, match="time for regular expressions is over"):
+        matching_topics(["1.*"], names, lambda: next(checks))
+    assert next(checks, None) is None
 
 
 def test_invalid_stored_regex_matches_no_topic(engine):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import pytest
 
 from partage.assignors.server_side import ServerSideAssignor, Uniform
+from partage.bridge.topic_regex import matching_topics
 from partage.broker.clock import Clock
 from partage.broker.coordination import group_actions
 from partage.broker.coordination.consumer_group_services import ConsumerGroupServices
@@ -258,6 +259,78 @@ def test_thread_that_cannot_start_is_reported_at_once(monkeypatch: pytest.Monkey
             assert (found.target, found.error) == (None, "can't start new thread")
         fixture.compute("failing")
         assert (await fixture.result()).error == "KeyError: 'lost'"
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("regex", "is_on_loop"), [("t.*", True), ("(a?.?){800}", False)], ids=["cheap", "expensive"]
+)
+def test_expensive_regex_does_not_block_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch, regex: str, is_on_loop: bool
+) -> None:
+    """An expression of eleven characters needs a second for 900 topics."""
+    threads: list[threading.Thread] = []
+
+    def match(*arguments: Any) -> Any:
+        threads.append(threading.current_thread())
+        return matching_topics(*arguments)
+
+    async def scenario() -> None:
+        fixture = await Fixture().open()
+        names = [f"t{number:029}" for number in range(90)]
+        monkeypatch.setattr(TopicImages, "names", lambda self: names)
+        monkeypatch.setattr(group_actions, "matching_topics", match)
+        action = ResolveRegexes(group_id="g", sequence=7, regexes=frozenset({regex}))
+        fixture.actions.run(action, fixture.results.put_nowait)
+        found: Any = await fixture.result()
+        assert found.topics == {regex: frozenset(names)}
+        assert (threads == [threading.main_thread()]) is is_on_loop
+
+    run(scenario())
+
+
+def test_threads_of_regexes_end_at_their_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the expressions of one client do not keep those of other groups from being matched."""
+
+    async def scenario() -> None:
+        fixture = await Fixture().open(timeout_s=0.01)
+        is_reported = threading.Event()
+        failures: list[str] = []
+
+        def match(regexes: Any, names: Any, is_over: Callable[[], bool]) -> Any:
+            assert not is_over()
+            is_reported.wait()
+            try:
+                return matching_topics(regexes, names, is_over)
+            except TimeoutError as error:
+                failures.append(str(error))
+                raise
+
+        names = ["t" * 249] * 100
+        monkeypatch.setattr(TopicImages, "names", lambda self: names)
+        monkeypatch.setattr(group_actions, "matching_topics", match)
+        expensive = ResolveRegexes(group_id="g", sequence=7, regexes=frozenset({"(t?.?){800}"}))
+        before = set(threading.enumerate())
+        for _ in range(4):
+            fixture.actions.run(expensive, fixture.results.put_nowait)
+        for _ in range(4):
+            found: Any = await fixture.result()
+            assert found.topics is None
+        threads = set(threading.enumerate()) - before
+        is_reported.set()
+        for thread in threads:
+            await asyncio.to_thread(thread.join)
+        assert failures == ["the time for regular expressions is over"] * 4
+        await asyncio.sleep(0)  # the turn in which the results arrive
+        monkeypatch.setattr(fixture.actions, "_timeout_s", 30.0)
+        many = ResolveRegexes(
+            group_id="h", sequence=8, regexes=frozenset(f"t{number}" for number in range(6))
+        )
+        monkeypatch.setattr(group_actions, "matching_topics", matching_topics)
+        fixture.actions.run(many, fixture.results.put_nowait)
+        found = await fixture.result()
+        assert found.topics is not None
 
     run(scenario())
 

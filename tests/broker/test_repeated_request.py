@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from partage.broker.net.repeated_request import RepeatedRequest, is_repeated
+from partage.coordinator.consumer_group.events import ConsumerGroupHeartbeat
 from partage.coordinator.events import Heartbeat, Ticket
 from partage.coordinator.replies import HeartbeatReply
 from partage.model.errors import ErrorCode
@@ -69,6 +71,26 @@ def test_request_keeps_its_event_without_the_ticket() -> None:
         at_ms=5, reply_to=Ticket("u"), group_id="g", generation=1, member_id="m"
     )
     assert kept._event.reply_to is None
+
+
+def test_repeated_events_of_consumer_groups_have_the_same_source() -> None:
+    message = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=1)
+    kept = RepeatedRequest(FRAME, CONSUMER_GROUP_HEARTBEAT, 1, "raw", message)
+    event = ConsumerGroupHeartbeat(
+        at_ms=1,
+        reply_to=Ticket("t"),
+        group_id="g",
+        member_id="m",
+        generated_member_id="",
+        member_epoch=1,
+        client_id="c",
+        client_host="/h",
+    )
+    kept.keep_event(event)
+    later = kept.event(5, "u")
+    assert later == msgspec.structs.replace(event, at_ms=5, reply_to=Ticket("u"), source=message)
+    assert isinstance(later, ConsumerGroupHeartbeat)
+    assert later.source is message
 
 
 def test_request_keeps_the_response_of_its_last_reply() -> None:

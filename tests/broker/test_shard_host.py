@@ -16,6 +16,10 @@ from partage.broker.coordination import base_shard_host, shard_host
 from partage.broker.coordination.shard_host import ShardHost
 from partage.broker.coordination.shard_timers import ShardTimers
 from partage.broker.coordination.state_store import LocalStore
+from partage.broker.net.connection import Connection
+from partage.broker.net.inbound_request import InboundRequest
+from partage.broker.net.repeated_request import RepeatedRequest
+from partage.broker.net.shared_resources import SharedResources
 from partage.broker.topics.log_manager import LogManager
 from partage.broker.topics.log_writer import LogWriter
 from partage.coordinator.events import TopicsDeleted
@@ -29,7 +33,7 @@ from partage.coordinator.records import (
 from partage.coordinator.shard import Shard
 from partage.log.memory_disk import MemoryDisk
 from partage.model.errors import ErrorCode
-from partage.model.settings import BrokerSettings, GroupSettings
+from partage.model.settings import BrokerSettings, ConnectionLimits, GroupSettings
 from partage.store.shard_log import EncodedRecord, encode_ahead, encode_records
 from partage.wire.api import Api
 from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest
@@ -401,4 +405,41 @@ def test_failure_of_a_handler_is_answered_and_reloads_the_shard(
 
     asyncio.run(scenario())
     assert "event handler of the shard failed: event=Heartbeat" in caplog.text
+    caplog.clear()  # an expected failure; the fixture `no_faults` must not see it
+
+
+def test_failure_of_a_repeated_response_closes_only_its_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Failing(Connection):
+        is_failing = False
+
+        def on_response_ready(self) -> None:
+            if self.is_failing:
+                raise ZeroDivisionError
+            super().on_response_ready()
+
+    async def scenario() -> None:
+        alone, requests = await empty_host()
+        resources = SharedResources(ConnectionLimits(), alone.clock)
+        connection = Failing(resources, on_opened=lambda _: None, on_closed=lambda _: None)
+        message = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+        repeated = RepeatedRequest(bytes(20), HEARTBEAT, 3, "client", message)
+
+        def beat() -> InboundRequest:
+            inbound = InboundRequest(connection, HEARTBEAT, 3, 1, "client", message, 0, repeated)
+            (event,) = inbound.start(API_ADAPTERS[HEARTBEAT.key], BROKER_CONTEXT)
+            alone.host.answer(event)
+            return inbound
+
+        assert beat().is_done
+        connection.is_failing = True
+        beat()
+        assert connection._is_closing
+        requests.beat("other")
+        assert requests.answered == [("other", UNKNOWN)]
+        alone.host.close()
+
+    asyncio.run(scenario())
+    assert "encoding of a response failed: api=Heartbeat" in caplog.text
     caplog.clear()  # an expected failure; the fixture `no_faults` must not see it

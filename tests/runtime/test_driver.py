@@ -558,7 +558,7 @@ def test_answer_keeps_every_effect_besides_the_reply(effects: dict[str, list[obj
     assert answering.ready == handling.ready
 
 
-def test_answer_returns_a_reply_that_nothing_waits_for(driver: Driver) -> None:
+def test_answer_returns_a_reply_that_waits_for_nothing(driver: Driver) -> None:
     assert driver.answer(describe(1)) is not None
     assert driver.ready == []
     assert driver.answer(commit(2)) is None

@@ -319,7 +319,8 @@ from testing.cluster_worlds import run_cluster_world
 
 bug = next(each for each in BUGS if each.__name__ == sys.argv[2])
 patch = pytest.MonkeyPatch()
-patch.setattr("partage.testing.world.world._EVENTUALLY_S", 100.0)
+for limit in ("_EVENTUALLY_S", "_REJOIN_S"):
+    patch.setattr(f"partage.testing.world.world.{limit}", 100.0)
 bug(patch)
 try:
     run_cluster_world(BUGS[bug], Path(sys.argv[1]))

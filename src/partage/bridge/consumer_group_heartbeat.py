@@ -40,7 +40,6 @@ def to_events(call: ApiCall[ConsumerGroupHeartbeatRequest]) -> list[ConsumerGrou
             regex_error=check_regex(regex) if regex else None,
             server_assignor=request.server_assignor,
             owned=None if owned is None else _partition_set(owned),
-            source=request,
         )
     ]
 

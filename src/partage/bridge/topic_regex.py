@@ -1,15 +1,16 @@
 """Regular expressions that select topics in the broker (KIP-848), with the syntax of RE2.
 
-RE2 matches in linear time and compiles to bounded memory, so a client's expression cannot block the
-coordinator. Without the package ``google-re2`` (the extra ``re2``), a subset of the syntax works:
-`LinearPattern`.
+RE2 matches in linear time and compiles to bounded memory. A broker still matches on its event loop
+only if `is_quick_match` says so: the factor is the size of the compiled expression. Without the
+package ``google-re2`` (the extra ``re2``), a subset of the syntax works: `LinearPattern`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from partage.statemachine.linear_pattern import LinearPattern
 
@@ -35,6 +36,17 @@ _KAFKA_TEXTS: Final = {
 }
 
 
+#: Limits of a quick match: expressions, their characters, and steps. A step is one character of a
+#: name for one instruction of a compiled expression. An expression is compiled in up to 5 ms, and a
+#: step takes up to 10 ns.
+_QUICK_REGEXES_MAX: Final = 5
+_QUICK_LENGTH_MAX: Final = 500
+_QUICK_STEPS_MAX: Final = 500_000
+
+#: Names that are matched before the next check for the end of the time.
+_NAMES_PER_CHECK: Final = 10
+
+
 class TopicRegexError(ValueError):
     """Raised if a regular expression is invalid; the message is the reason."""
 
@@ -48,31 +60,63 @@ def check_regex(regex: str) -> str | None:
     return None
 
 
-def matching_topics(regexes: Iterable[str], topics: Iterable[str]) -> dict[str, frozenset[str]]:
+def is_quick_match(regexes: Sequence[str], topics: Sequence[str]) -> bool:
+    """True if `matching_topics` takes a few ms at most, whatever the expressions and names are."""
+    if len(regexes) > _QUICK_REGEXES_MAX or sum(map(len, regexes)) > _QUICK_LENGTH_MAX:
+        return False
+    characters = sum(map(len, topics))
+    if len(regexes) * characters > _QUICK_STEPS_MAX:
+        return False
+    size = 0
+    for regex in regexes:
+        with contextlib.suppress(TopicRegexError):
+            size += _compile(regex).size
+    return size * characters <= _QUICK_STEPS_MAX
+
+
+def matching_topics(
+    regexes: Iterable[str], topics: Iterable[str], is_over: Callable[[], bool] = lambda: False
+) -> dict[str, frozenset[str]]:
     """Match regular expressions against topics.
 
     Args:
         regexes: The regular expressions. An invalid one, such as one that an earlier version of
             RE2 accepted, matches no topic.
         topics: The names of all topics. Kafka includes internal ones.
+        is_over: Returns True when the result is no longer needed.
 
     Returns:
         For each expression, the topics whose whole name it matches.
+
+    Raises:
+        TimeoutError: ``is_over`` returned True.
     """
     names = list(topics)
     found = {}
     for regex in regexes:
         try:
-            is_match = _compile(regex)
+            matches = _compile(regex).matches
         except TopicRegexError:
             found[regex] = frozenset[str]()
-        else:
-            found[regex] = frozenset(filter(is_match, names))
+            continue
+        matching: list[str] = []
+        for start in range(0, len(names), _NAMES_PER_CHECK):
+            if is_over():
+                raise TimeoutError("the time for regular expressions is over")
+            matching += filter(matches, names[start : start + _NAMES_PER_CHECK])
+        found[regex] = frozenset(matching)
     return found
 
 
-def _compile(regex: str) -> Callable[[str], Any]:
-    """Return the function that matches whole names.
+class _Compiled(NamedTuple):
+    """A compiled expression: the function that matches whole names, and its size."""
+
+    matches: Callable[[str], Any]
+    size: int
+
+
+def _compile(regex: str) -> _Compiled:
+    """Compile an expression.
 
     Raises:
         TopicRegexError: The expression is invalid or too large.
@@ -91,8 +135,7 @@ def _compile(regex: str) -> Callable[[str], Any]:
         compiled = re2.compile(regex, options)
     except re2.error as error:
         raise TopicRegexError(_reason(error)) from None
-    match: Callable[[str], Any] = compiled.fullmatch
-    return match
+    return _Compiled(compiled.fullmatch, compiled.programsize)
 
 
 @cache
@@ -105,13 +148,14 @@ def _re2() -> Any:
     return re2
 
 
-def _compile_subset(regex: str) -> Callable[[str], Any]:
+def _compile_subset(regex: str) -> _Compiled:
     try:
-        return LinearPattern(regex).matches
+        pattern = LinearPattern(regex)
     except ValueError as error:
         raise TopicRegexError(
             f"{error} (all of RE2's syntax needs partage[re2] on the broker)"
         ) from None
+    return _Compiled(pattern.matches, pattern.size)
 
 
 def _reason(error: Exception) -> str:

@@ -63,6 +63,10 @@ class LinearPattern:
     Args:
         text: The pattern.
 
+    Attributes:
+        text: The pattern.
+        size: Its characters and classes after its counted repetitions are written out.
+
     Raises:
         ValueError: The pattern is invalid, too large, or needs more than an automaton.
     """
@@ -73,7 +77,8 @@ class LinearPattern:
                 f"the pattern has {len(text)} characters; the maximum is {PATTERN_LENGTH_MAX}"
             )
         tree = _Parser(text).parse()
-        if _size(tree) > POSITIONS_MAX:
+        self.size = _size(tree)
+        if self.size > POSITIONS_MAX:
             raise ValueError(
                 f"pattern {text!r} has more than {POSITIONS_MAX} characters after its counted "
                 "repetitions are written out"

@@ -227,10 +227,10 @@ class BaseShardHost(ABC, Generic[DriverT]):
         try:
             self._driver.handle(event)
         except Exception as error:
-            self._fail_handler(event, error)
+            self._on_handler_failed(event, error)
         self._flush_outputs()
 
-    def _fail_handler(self, event: Any, error: Exception) -> None:
+    def _on_handler_failed(self, event: Any, error: Exception) -> None:
         """Reload the shard after a bug in its state machine: the durable state is correct."""
         log.exception("event handler of %s failed: event=%s", self._name, type(event).__name__)
         self._fail(error)
@@ -260,7 +260,7 @@ class BaseShardHost(ABC, Generic[DriverT]):
         return self._driver.shard is not None and self._store.may_answer()
 
     def _may_send(self) -> bool:
-        """False while another broker may own the shard."""
+        """True if no other broker can own the shard, or if all replies are errors (resigned)."""
         return self._is_resigned or self._store.may_answer()
 
     def _send_replies(self) -> None:

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from partage.assignors.server_side import ServerSideAssignor
 from partage.bridge.target_computation import ComputedTarget, compute_target
-from partage.bridge.topic_regex import matching_topics
+from partage.bridge.topic_regex import is_quick_match, matching_topics
 from partage.broker.clock import Clock
 from partage.broker.coordination.topic_images import TopicImages
 from partage.coordinator.consumer_group.actions import Action, ComputeTarget, ResolveRegexes
@@ -23,10 +23,9 @@ log = logging.getLogger(__name__)
 #: The sum of members and partitions up to which a built-in assignor runs on the event loop: it
 #: takes less than a millisecond, and a thread would cost more.
 _INLINE_SIZE_MAX: Final = 500
-#: The product of patterns and topics up to which they are matched on the event loop.
-_INLINE_MATCHES_MAX: Final = 1_000
 _THREADS_MAX: Final = 4
-#: Work that has not ended this long after its request has failed. Python cannot end its thread.
+#: Work that has not ended this long after its request has failed. Python cannot end the thread of
+#: an assignor.
 _TIMEOUT_S: Final = 30.0
 #: The limit of threads of an assignor that did not end in time: then it gets no further one.
 _ABANDONED_MAX: Final = 4
@@ -124,11 +123,18 @@ class GroupActions:
 
     def _resolve(self, action: ResolveRegexes, done: ResultCallback) -> None:
         names, version = self._images.names(), self._images.version
+        regexes = list(action.regexes)
+        is_reported = False
+
+        def is_over() -> bool:
+            return is_reported or self._is_closed
 
         def resolve() -> object:
-            return matching_topics(action.regexes, names)
+            return matching_topics(regexes, names, is_over)
 
         def report(result: object) -> None:
+            nonlocal is_reported
+            is_reported = True  # a thread that exceeded its time limit stops
             if not isinstance(result, dict):
                 log.error(
                     "regular expressions were not matched, the previous topics stay in force: "
@@ -146,7 +152,7 @@ class GroupActions:
                 )
             )
 
-        if len(action.regexes) * len(names) <= _INLINE_MATCHES_MAX:
+        if is_quick_match(regexes, names):
             report(_caught(resolve))
         else:
             self._run_in_thread(_REGEX_WORK, resolve, report)

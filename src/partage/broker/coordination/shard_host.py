@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from partage.bridge.api_adapter import deliver
+from partage.bridge.api_adapter import SubTicket, deliver
 from partage.broker.clock import Clock
 from partage.broker.coordination.base_shard_host import BaseShardHost
 from partage.broker.coordination.group_event_listeners import (
@@ -202,21 +202,23 @@ class ShardHost(BaseShardHost[Driver]):
     def answer(self, event: Request) -> None:
         """Pass the only event of a request to the state machine.
 
-        A reply that nothing else waits for is sent in fewer steps than by `handle`.
+        A reply that waits for nothing is sent in fewer steps than by `handle`.
         """
         driver = self._driver
         try:
             reply = driver.answer(event)
         except Exception as error:
-            self._fail_handler(event, error)
+            self._on_handler_failed(event, error)
             reply = None
         if reply is not None:
             if driver.ready or self._is_sending_replies or not self._may_send():
                 driver.ready.append((event.reply_to, reply))
             else:
                 self._is_sending_replies = True
-                self._deliver(event.reply_to, reply)
-                self._is_sending_replies = False
+                try:
+                    self._deliver(event.reply_to, reply)
+                finally:
+                    self._is_sending_replies = False
                 # requests that the reply has started have flushed their outputs, except replies
                 if not (driver.ready or driver.timers.is_wake_changed):
                     return
@@ -226,11 +228,11 @@ class ShardHost(BaseShardHost[Driver]):
         if type(ticket) is _CompletionTicket:
             ticket.done(reply.error)
             return
+        inbound: Any = ticket.call if type(ticket) is SubTicket else ticket
         try:
             if type(ticket) is InboundRequest and ticket.repeat_response(reply):
                 return
-            inbound: Any = deliver(ticket, reply)
-            if inbound is not None:
+            if deliver(ticket, reply) is not None:
                 inbound.respond_with_replies()
         except Exception:  # a bug: only this client loses its connection
             log.exception("encoding of a response failed: api=%r", inbound.api)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from partage.coordinator.consumer_group.events import ConsumerGroupHeartbeat
 from partage.coordinator.events import Request
 from partage.wire.api import AnyApi
 from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
@@ -90,7 +91,10 @@ class RepeatedRequest:
 
     def keep_event(self, event: Request) -> None:
         """Keep the event, without its ticket, which refers to the connection."""
-        self._event = msgspec.structs.replace(event, reply_to=None)
+        if type(event) is ConsumerGroupHeartbeat:
+            self._event = msgspec.structs.replace(event, reply_to=None, source=self.message)
+        else:
+            self._event = msgspec.structs.replace(event, reply_to=None)
 
     def response(self, reply: Any, correlation_id: int) -> bytes | None:
         """Return the complete response for a reply; None if the last reply was different."""

@@ -21,13 +21,15 @@ STATIC_LEAVE_EPOCH = -2
 LEAVE_EPOCH = -1
 
 
-class UnchangedHeartbeat(msgspec.Struct, frozen=True):
-    """A heartbeat that changed nothing. It has the same effects again if all of these are the same.
+class UnchangedHeartbeat(msgspec.Struct, frozen=True, gc=False):
+    """A repeated heartbeat that changed nothing, and its effects.
+
+    It has the same effects again while the first three attributes are the same.
 
     Attributes:
         source: The decoded request.
-        applied: The records that its group had applied (`ConsumerGroup.applied`).
-        updates: The updates that the catalogue had got (`Catalogue.updates`).
+        applied: The number of records that its group had applied (`ConsumerGroup.applied`).
+        updates: The number of updates of the catalogue (`Catalogue.updates`).
         session_timeout_ms: The session timeout that it restarted.
         reply: The reply to it. Connections recognize the same reply faster than an equal one.
     """
@@ -42,12 +44,11 @@ class UnchangedHeartbeat(msgspec.Struct, frozen=True):
 class ConsumerMember:
     """One member: its subscription, its assignment, and its part of the target assignment.
 
-    All of it is durable. ``record`` is None only while a log is replayed in which an assignment
-    comes before its member.
+    ``record`` is None only while a log is replayed in which an assignment comes before its member.
 
-    A member with the classic protocol has one more field that is not durable: ``awaits_request`` is
-    True while its next JoinGroup or SyncGroup must arrive before the rebalance timer.
-    ``unchanged`` is its last heartbeat that changed nothing, None before the first one.
+    All of it is durable except two fields. ``awaits_request`` is True while the next JoinGroup or
+    SyncGroup of a member with the classic protocol must arrive before the rebalance timer.
+    ``unchanged`` is the last repeated heartbeat that changed nothing, None before the first one.
     """
 
     __slots__ = (

@@ -7,7 +7,8 @@ topics to the assignment: the best of several rounds.
 
 The assignors of other Python clients get the same group in their own types, by turns, at sizes that
 they can finish in reasonable time. Java's assignor gets the same group at every size, in a separate
-JVM, cold and warm (`bench.java_assignors`).
+JVM, cold and warm (`bench.java_assignors`). So does Kafka's ``uniform``; ours includes the check of
+its result.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import (
 
 from bench.figures import Figure
 from bench.java_assignors import NAME as JAVA
-from bench.java_assignors import JavaAssignors, java_assignors
+from bench.java_assignors import JavaAssignors, JavaTargets, java_assignors, java_targets
 from bench.progress import step
 from partage.assignors import Assignment, CooperativeSticky, Member, Range, Topic
 from partage.assignors.server_side import Uniform
@@ -77,11 +78,14 @@ def measure(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
         yield from _with_peers(members, topics, partitions)
     step("range, and uniform in the broker")
     yield from _range(1_000, 10, 10_000, rounds)
-    for members, partitions, wanted in _SERVER_SIDE_SIZES[: 1 if is_quick else None]:
-        yield _server_side(members, partitions, wanted, rounds)
+    with java_targets() if with_kafka else nullcontext() as targets:
+        for members, partitions, wanted in _SERVER_SIDE_SIZES[: 1 if is_quick else None]:
+            yield from _server_side(members, partitions, wanted, rounds, targets)
 
 
-def _server_side(members: int, partitions: int, wanted: float, rounds: int) -> Figure:
+def _server_side(
+    members: int, partitions: int, wanted: float, rounds: int, java: JavaTargets | None
+) -> Iterator[Figure]:
     """Measure ``uniform`` with its validation: one member of a group leaves."""
     counts = {number.to_bytes(16): partitions // _TOPICS for number in range(_TOPICS)}
     topics = {
@@ -101,14 +105,26 @@ def _server_side(members: int, partitions: int, wanted: float, rounds: int) -> F
         for name, member in group.items()
         if name != "m0"
     }
-    return Figure(
+    after = _best({"": lambda: _compute_target(left, topics)}, rounds)[""]
+    yield Figure(
         what=f"uniform in the broker: {members:,} members × {partitions:,} partitions: one leaves",
         unit="s CPU",
-        ours=_best({"": lambda: _compute_target(left, topics)}, rounds)[""],
+        ours=after,
         less_is_better=True,
         wanted=wanted,
         note=f"first assignment of a new group: {fresh:.3f} s",
     )
+    if java is not None:
+        its = java.time("uniform", left.values(), counts, 20 * rounds)
+        yield Figure(
+            what="the same, compared with Java's after its compilation",
+            unit="s CPU",
+            ours=after,
+            peer_name=JAVA,
+            peer=its.warm_s,
+            less_is_better=True,
+            note=f"its first run in that JVM: {its.cold_s:.2f} s",
+        )
 
 
 def _compute_target(

@@ -1,5 +1,7 @@
+import com.sun.management.OperatingSystemMXBean;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.lang.management.ManagementFactory;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
@@ -35,6 +37,7 @@ public final class AssignTargets {
                 case "topic" -> TOPICS.put(id(words[1]), Integer.parseInt(words[2]));
                 case "member" -> member(words);
                 case "assign" -> assign(words[1], words[2]);
+                case "time" -> time(words[1], words[2], Integer.parseInt(words[3]));
                 default -> throw new IllegalArgumentException(line);
             }
         }
@@ -67,10 +70,25 @@ public final class AssignTargets {
             Optional.empty(), instance, topics, new Assignment(target)));
     }
 
-    private static void assign(String name, String type) throws Exception {
-        ConsumerGroupPartitionAssignor assignor =
-            name.equals("range") ? new RangeAssignor() : new UniformAssignor();
-        SubscribedTopicDescriber topics = new SubscribedTopicDescriber() {
+    /** Members and CPU time of each of so many rounds in nanoseconds, of all threads. */
+    private static void time(String name, String type, int rounds) throws Exception {
+        OperatingSystemMXBean system =
+            (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+        GroupSpecImpl group = new GroupSpecImpl(MEMBERS, SubscriptionType.valueOf(type), OWNERS);
+        for (int round = 0; round < rounds; round++) {
+            long before = system.getProcessCpuTime();
+            int members = assignor(name).assign(group, topics()).members().size();
+            System.out.println(members + "\t" + (system.getProcessCpuTime() - before));
+        }
+        end();
+    }
+
+    private static ConsumerGroupPartitionAssignor assignor(String name) {
+        return name.equals("range") ? new RangeAssignor() : new UniformAssignor();
+    }
+
+    private static SubscribedTopicDescriber topics() {
+        return new SubscribedTopicDescriber() {
             @Override
             public int numPartitions(Uuid topic) {
                 return TOPICS.getOrDefault(topic, -1);
@@ -81,14 +99,21 @@ public final class AssignTargets {
                 return Set.of();
             }
         };
+    }
+
+    private static void assign(String name, String type) throws Exception {
         GroupSpecImpl group = new GroupSpecImpl(MEMBERS, SubscriptionType.valueOf(type), OWNERS);
-        new TreeMap<>(assignor.assign(group, topics).members()).forEach((member, its) -> {
+        new TreeMap<>(assignor(name).assign(group, topics()).members()).forEach((member, its) -> {
             StringBuilder line = new StringBuilder(member).append('\t');
             its.partitions().forEach((topic, partitions) -> partitions.forEach(partition ->
                 line.append(topic.getLeastSignificantBits())
                     .append(':').append(partition).append(',')));
             System.out.println(line);
         });
+        end();
+    }
+
+    private static void end() {
         System.out.println("end");
         TOPICS.clear();
         MEMBERS.clear();

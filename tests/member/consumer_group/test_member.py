@@ -6,14 +6,7 @@ import pytest
 
 from partage.member import events, outcome
 from partage.member.consumer_group.outcome import SendConsumerHeartbeat
-from partage.member.consumer_group.reactions import (
-    CONSUMER_REACTIONS,
-    ConsumerGroupRequest,
-    HeartbeatReaction,
-    heartbeat_reaction,
-)
 from partage.member.consumer_group.states import ConsumerMemberState
-from partage.member.timers import MemberTimer
 from partage.model.errors import ErrorCode
 
 from .group_with_members import GroupWithMembers, MemberNode, topic_id
@@ -307,19 +300,47 @@ def test_repeated_revocation_ends_the_session_at_the_rebalance_timeout() -> None
     assert not first.member.deliverable
 
 
-FATAL_CASES = [
-    (request, error)
-    for request in (ConsumerGroupRequest.JOIN, ConsumerGroupRequest.HEARTBEAT)
-    for error in (*CONSUMER_REACTIONS[request], ErrorCode.UNKNOWN_SERVER_ERROR)
-    if error is not ErrorCode.NONE
+ERRORS = [error for error in ErrorCode if error is not ErrorCode.NONE]
+
+#: Each error, and the reaction of Kafka's consumer (`AbstractHeartbeatRequestManager` and
+#: `ConsumerHeartbeatRequestManager` of 4.3). It fails after the last two errors (docs/members.md).
+HEARTBEAT_REACTIONS = {
+    "COORDINATOR_LOAD_IN_PROGRESS": "retry",
+    "COORDINATOR_NOT_AVAILABLE": "find coordinator",
+    "NOT_COORDINATOR": "find coordinator",
+    "UNKNOWN_MEMBER_ID": "join again",
+    "FENCED_MEMBER_EPOCH": "join again",
+    "TOPIC_AUTHORIZATION_FAILED": "report and retry",
+    "GROUP_AUTHORIZATION_FAILED": "fail",
+    "INVALID_REQUEST": "fail",
+    "GROUP_MAX_SIZE_REACHED": "fail",
+    "FENCED_INSTANCE_ID": "fail",
+    "UNRELEASED_INSTANCE_ID": "fail",
+    "UNSUPPORTED_ASSIGNOR": "fail",
+    "UNSUPPORTED_VERSION": "fail",
+    "INVALID_REGULAR_EXPRESSION": "fail",
+    "REQUEST_TIMED_OUT": "retry",
+    "GROUP_ID_NOT_FOUND": "join again",
+}
+#: To a heartbeat that joins. The group has another protocol, and the broker does not convert it.
+JOIN_REACTIONS = {**HEARTBEAT_REACTIONS, "GROUP_ID_NOT_FOUND": "fail"}
+
+REACTION_CASES = [
+    (is_joining, error, reactions.get(error.name, "fail"))
+    for is_joining, reactions in ((True, JOIN_REACTIONS), (False, HEARTBEAT_REACTIONS))
+    for error in ERRORS
 ]
 
 
-@pytest.mark.parametrize(("request_", "error"), FATAL_CASES, ids=lambda e: getattr(e, "name", e))
+@pytest.mark.parametrize(
+    ("is_joining", "error", "reaction"),
+    REACTION_CASES,
+    ids=[f"{'join' if case[0] else 'heartbeat'}-{case[1].name}" for case in REACTION_CASES],
+)
 def test_heartbeat_reactions_match_the_table(
-    request_: ConsumerGroupRequest, error: ErrorCode
+    is_joining: bool, error: ErrorCode, reaction: str
 ) -> None:
-    if request_ is ConsumerGroupRequest.JOIN:
+    if is_joining:
         node = GroupWithMembers(A=None)["A"]
         node.subscribe("ta")
         node.poll()
@@ -327,24 +348,29 @@ def test_heartbeat_reactions_match_the_table(
     else:
         node = group_of(A=None)["A"]
         next_heartbeat(node)
+    epoch, owned, sent = node.member.epoch, node.member.owned, heartbeats(node)[-1]
     node.deliver_request()
     node.actions.clear()
     node.deliver_response(error)
-    match heartbeat_reaction(request_, error):
-        case HeartbeatReaction.RETRY | HeartbeatReaction.REPORT as reaction:
-            reports = [each for each in node.actions if isinstance(each, outcome.ReportProblem)]
-            assert bool(reports) == (reaction is HeartbeatReaction.REPORT)
-            assert MemberTimer.RETRY in node.timers.armed
-            node.group.advance(1_000)
-            assert heartbeats(node)[-1].subscribed_topics is not None
-        case HeartbeatReaction.FIND_COORDINATOR:
-            assert isinstance(node.actions[0], outcome.Disconnect)
+    reports = [each for each in node.actions if isinstance(each, outcome.ReportProblem)]
+    assert bool(reports) == (reaction == "report and retry")
+    assert (node.member.state is ConsumerMemberState.FATAL) == (reaction == "fail")
+    disconnects = [each for each in node.actions if isinstance(each, outcome.Disconnect)]
+    assert bool(disconnects) == (reaction == "find coordinator")
+    match reaction:
+        case "retry" | "report and retry":
+            assert node.member.owned == owned
+            check_next_is_full(node, sent.member_id, epoch)
+        case "find coordinator":
+            assert node.member.owned == owned
             node.group.advance(1_000)
             assert isinstance(node.actions[-1], outcome.FindCoordinator)
-        case HeartbeatReaction.LOSE_MEMBERSHIP:
-            assert node.member.state is ConsumerMemberState.FENCED
-        case HeartbeatReaction.FAIL:
-            assert node.member.state is ConsumerMemberState.FATAL
+        case "join again":
+            node.complete_callback()
+            assert not node.member.owned
+            assert callbacks(node) == ([("lost", len(owned))] if owned else [])
+            check_next_is_full(node, sent.member_id, 0)
+        case "fail":
             node.complete_callback()
             assert not node.member.owned
             assert not node.timers.armed
@@ -355,21 +381,69 @@ def test_heartbeat_reactions_match_the_table(
             raise AssertionError(other)
 
 
-def test_rejected_commit_checks_the_membership_at_once() -> None:
-    node = group_of(A=None)["A"]
+def check_next_is_full(node: MemberNode, member_id: str, epoch: int) -> None:
+    """The member sends a heartbeat with all fields within a second."""
+    node.group.advance(1_000)
+    sent = heartbeats(node)[-1]
+    assert (sent.member_id, sent.member_epoch) == (member_id, epoch)
+    assert sent.subscribed_topics is not None
+    assert sent.owned is not None
+
+
+#: Kafka's consumer ends after these; it repeats a lookup that failed for another reason.
+FATAL_LOOKUP_ERRORS = {"GROUP_AUTHORIZATION_FAILED", "INVALID_GROUP_ID", "UNSUPPORTED_VERSION"}
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda each: each.name)
+def test_failed_lookup_is_fatal_or_repeated(error: ErrorCode) -> None:
+    node = GroupWithMembers(A=None)["A"]
+    node.subscribe("ta")
+    node.poll()
+    serial = node.lookups.pop()
+    node.handle(events.CoordinatorNotFound(at_ms=node.now_ms, serial=serial, error=error))
+    is_fatal = node.member.state is ConsumerMemberState.FATAL
+    assert is_fatal == (error.name in FATAL_LOOKUP_ERRORS)
+    node.group.advance(1_000)
+    assert bool(node.lookups) == (not is_fatal)
+
+
+def reject_commit(node: MemberNode, error: ErrorCode, *, epochs_ago: int = 0) -> None:
+    """Reject a commit of the current epoch, or of an earlier one."""
     identity = node.member.commit_identity
     assert identity is not None
-    for generation, count in ((identity.generation - 1, 0), (identity.generation, 1)):
-        node.actions.clear()
-        node.handle(
-            events.CommitRejected(
-                at_ms=node.now_ms,
-                generation=generation,
-                member_id=identity.member_id,
-                error=ErrorCode.STALE_MEMBER_EPOCH,
-            )
+    node.actions.clear()
+    node.handle(
+        events.CommitRejected(
+            at_ms=node.now_ms,
+            generation=identity.generation - epochs_ago,
+            member_id=identity.member_id,
+            error=error,
         )
-        assert len(heartbeats(node)) == count
+    )
+
+
+#: Errors of a commit after which the member may have been removed, or has an old epoch.
+CHECKED_COMMIT_ERRORS = {
+    "STALE_MEMBER_EPOCH",
+    "UNKNOWN_MEMBER_ID",
+    "FENCED_INSTANCE_ID",
+    "GROUP_ID_NOT_FOUND",
+}
+#: After these, Kafka's consumer looks up the coordinator (`CommitRequestManager`).
+COORDINATOR_ERRORS = {"COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "REQUEST_TIMED_OUT"}
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda each: each.name)
+def test_rejected_commit_checks_the_membership_at_once(error: ErrorCode) -> None:
+    node = group_of(A=None)["A"]
+    reject_commit(node, error, epochs_ago=1)
+    assert not node.actions
+    reject_commit(node, error)
+    assert len(heartbeats(node)) == (error.name in CHECKED_COMMIT_ERRORS)
+    disconnects = [each for each in node.actions if isinstance(each, outcome.Disconnect)]
+    assert len(disconnects) == (error.name in COORDINATOR_ERRORS)
+    assert node.member.state is ConsumerMemberState.STABLE
+    assert node.member.owned == EVERYTHING
 
 
 def test_refused_subscription_is_noted_until_the_next_accepted_heartbeat() -> None:

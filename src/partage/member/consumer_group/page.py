@@ -60,6 +60,10 @@ CONSUMER_MEMBER_DIFFERENCES: tuple[tuple[str, str], ...] = (
         "fatal.",
     ),
     (
+        "After REQUEST_TIMED_OUT a member sends its heartbeat again.",
+        "A later heartbeat may be in time. For Kafka's consumer the error is fatal.",
+    ),
+    (
         "The state Stable follows the accepted confirmation.",
         "In Kafka it follows the sent confirmation.",
     ),

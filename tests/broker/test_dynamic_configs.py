@@ -314,6 +314,28 @@ def test_consumer_group_configs_are_reported_when_they_change():
     assert changes == ["groups"] * 3
 
 
+def test_assignor_of_a_group_is_one_of_the_broker(raw):
+    key = "consumer.assignor.name"
+    for value in ("range", " uniform ", ""):
+        assert alter_group(raw, (SET, key, value)) == 0
+    entry = config(raw, key, name="g", kind=GROUP, include_synonyms=True)
+    assert (entry.value, [(s.name, s.source) for s in entry.synonyms]) == ("", [(key, 8), (key, 5)])
+    refused = alter_result(raw, (SET, key, "rnage"), name="g", kind=GROUP)
+    assert (refused.error_code, refused.error_message) == (
+        ErrorCode.INVALID_CONFIG,
+        f"{key}=rnage: must be uniform or range, or empty",
+    )
+    # Apache Kafka has no such config: it does not show up in groups without a value
+    assert key not in {e.name for e in describe(raw, "h", GROUP).configs}
+
+
+def test_assignor_of_a_group_that_the_broker_lost_is_kept():
+    configs = DynamicConfigs(BrokerSettings(), lambda settings: None, assignors=("uniform",))
+    key = "consumer.assignor.name"
+    configs.on_read(ConfigsDoc(resources={"group:g": {key: " range "}, "group:h": {key: ""}}))
+    assert configs.group_configs() == {"g": GroupConfig(assignor="range")}
+
+
 @pytest.mark.parametrize("reset", ["earliest", "by_duration:PT1H", "by_duration:P1DT2H3M4.5S"])
 def test_share_group_reset_is_accepted(raw, reset):
     assert alter_group(raw, (SET, "share.auto.offset.reset", reset)) == 0

@@ -5,6 +5,14 @@ from __future__ import annotations
 import logging
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from partage.assignors import Assignor
 from partage.wire.apis.consumer_group_heartbeat import (
@@ -17,6 +25,7 @@ from partage.wire.apis.incremental_alter_configs import DELETE, SET
 from .config_requests import BROKER, GROUP, alter
 from .raw_client import RawClient
 from .requests import create
+from .test_consumer_groups import Members
 
 
 class EvenToFirst(Assignor):
@@ -106,6 +115,34 @@ def test_group_config_changes_interval_of_members(raw):
     for change, expected in (((SET, key, "6000"), 6_000), ((DELETE, key, None), 5_000)):
         assert alter(raw, change, name="g", kind=GROUP) == 0
         assert heartbeat(raw, "a", epoch).heartbeat_interval_ms == expected
+
+
+@pytest.mark.partage_broker({**QUICK, "group.consumer.heartbeat.interval.ms": "100"})
+def test_config_selects_assignor_of_running_consumers(broker, raw):
+    """The operator selects an own assignor; the consumers and their settings stay the same."""
+    create(raw, "t", 4)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+
+    def select(value: str) -> None:
+        change = ConfigEntry(
+            "consumer.assignor.name", value, incremental_operation=AlterConfigOpType.SET
+        )
+        resource = ConfigResource(ResourceType.GROUP, "g", incremental_configs=[change])
+        (done,) = admin.incremental_alter_configs([resource]).values()
+        done.result()
+
+    with Members(broker.bootstrap_servers) as group:
+
+        def owned() -> list[list[int]]:
+            return sorted(sorted(p.partition for p in c.assignment()) for c in group.running)
+
+        group.join()
+        group.join()
+        group.poll_until(lambda: owned() == [[0, 1], [2, 3]])
+        select("even-to-first")
+        group.poll_until(lambda: owned() == [[0, 2], [1, 3]])
+        with pytest.raises(KafkaException, match="must be uniform or even-to-first, or empty"):
+            select(f"{__name__}:EvenToFirst")
 
 
 @pytest.mark.partage_broker({"group.consumer.assignment.interval.ms": "15000"})

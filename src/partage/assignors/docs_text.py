@@ -141,7 +141,15 @@ SERVER_SIDE = """\
 A group with the consumer group protocol (`group.protocol=consumer`, KIP-848) has no leader: its
 assignors run in the broker. The broker's setting `group.consumer.assignors` lists them, the default
 first, for example `--override group.consumer.assignors=uniform,sticky,my_module:MyAssignor`. A
-member votes for one with `group.remote.assignor`, and most votes win. The list may have:
+member votes for one with `group.remote.assignor`, and most votes win.
+
+The operator selects an assignor for a group, whatever its members vote for, with the group config
+`consumer.assignor.name`:
+`partage configs alter --group readers --add-config consumer.assignor.name=sticky`. Running members
+move to a new target with their next heartbeats, and `partage groups describe` shows the assignor in
+use. If the config is deleted or empty, the votes decide again.
+
+The list may have:
 
 - `uniform`: Kafka's default. Loads are equal, with as few moves as possible. If subscriptions
   differ, they are at least as even as Kafka's.

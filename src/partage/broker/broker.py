@@ -142,10 +142,13 @@ class Broker:
         self._maintenance = LogMaintenance(self.log_manager, disk, self._clock)
         self.server = Server(settings.limits, self._clock)
         self._report_group_configs: Callable[[], None] = lambda: None  # until there are shards
-        self.dynamic_configs = DynamicConfigs(
-            settings, self._use_settings, lambda: self._report_group_configs()
-        )
         self._assignors = AssignorRegistry(settings.groups.consumer.assignors)
+        self.dynamic_configs = DynamicConfigs(
+            settings,
+            self._use_settings,
+            lambda: self._report_group_configs(),
+            self._assignors.names,
+        )
         self.group_events: GroupEventsWriter | None = None
         self.transactions: TransactionCoordinator
         self.topic_admin: TopicAdmin

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from partage.coordinator.consumer_group.events import GroupConfig
 from partage.coordinator.events import Leave, LeavingMember
 from partage.coordinator.outcome import GroupEvent, GroupEventType, RebalanceCause
-from partage.model.settings import ConsumerGroupSettings, MigrationPolicy
+from partage.model.settings import ConsumerGroupSettings, GroupSettings, MigrationPolicy
 
 from .harness import ConsumerHarness, joining, parts, topic
 from .test_migration import join, migrating, start_classic
@@ -117,6 +118,35 @@ def test_epoch_has_its_cause_and_member() -> None:
     assert epochs(harness) == [(7, RebalanceCause.MEMBER_LEFT, "B")]
     harness.advance(60_000)
     assert epochs(harness) == [(8, RebalanceCause.SESSION_EXPIRED, "A")]
+
+
+def test_changed_assignor_of_the_group_is_a_cause() -> None:
+    harness = pair()
+    changes: tuple[str | None, ...] = ("range", "uniform", "gone", None, "range", None)
+    for assignor in changes:
+        harness.configure(GroupConfig(assignor=assignor))
+        harness.beat("A")
+    assert epochs(harness) == [
+        (epoch, RebalanceCause.ASSIGNOR_CHANGED, None) for epoch in range(4, 9)
+    ]
+    harness.configure(GroupConfig(assignor="uniform"))
+    harness.change_topics(topic("t", 7))
+    harness.beat("A")
+    assert epochs(harness) == [(9, RebalanceCause.TOPICS_CHANGED, None)]
+
+
+def test_assignor_that_the_broker_lost_is_a_cause() -> None:
+    harness = pair()
+    harness.configure(GroupConfig(assignor="range"))
+    harness.beat("A")
+    harness.settings = GroupSettings(
+        consumer=ConsumerGroupSettings(assignment_interval_ms=0, assignors=("uniform",))
+    )
+    harness.restart()
+    harness.configure(GroupConfig(assignor="range"))
+    pop_events(harness)
+    harness.beat("A")
+    assert epochs(harness) == [(5, RebalanceCause.ASSIGNOR_CHANGED, None)]
 
 
 def test_members_removed_together_raise_one_epoch() -> None:

@@ -298,6 +298,102 @@ def test_assignor_with_the_most_votes_computes_the_target() -> None:
     assert harness.describe().assignor == "range"
 
 
+def test_assignor_in_the_config_of_the_group_wins_over_votes() -> None:
+    harness = waiting_harness()
+    harness.configure(GroupConfig(assignor="range"))
+    harness.send("A", 0, **joining("t"), server_assignor="uniform")
+    action = only_action(harness)
+    assert action.assignor == "range"
+    assert harness.describe().assignor == "range"
+    harness.complete(action, spread(action))
+    epoch = harness.group.epoch
+    harness.beat("A", server_assignor="range")
+    harness.beat("A", server_assignor="uniform")
+    assert harness.group.epoch == epoch  # votes change nothing meanwhile
+
+
+def test_changed_assignor_of_the_group_takes_effect_with_the_next_heartbeat() -> None:
+    harness = waiting_harness()
+    harness.send("A", 0, **joining("t"))
+    harness.run_actions()
+    assert harness.epochs == ("Stable", 2, 2)
+    for config, assignor in (
+        (GroupConfig(assignor="range"), "range"),
+        (GroupConfig(assignor="uniform"), "uniform"),
+        (GroupConfig(assignor="range", heartbeat_interval_ms=7_000), "range"),
+        (GroupConfig(), "uniform"),  # deleted: the votes decide
+    ):
+        harness.configure(config)
+        assert not harness.actions
+        epoch = harness.group.epoch
+        harness.send("A", epoch)
+        action = only_action(harness)
+        assert (action.assignor, action.group_epoch) == (assignor, epoch + 1)
+        harness.complete(action, spread(action))
+        harness.beat("A")
+        before = harness.short_path_count
+        harness.beat("A")
+        assert harness.short_path_count == before + 1
+        assert (harness.epochs, harness.actions) == (("Stable", epoch + 1, epoch + 1), [])
+
+
+def test_unchanged_assignor_of_the_group_causes_no_target() -> None:
+    harness = waiting_harness()
+    harness.configure(GroupConfig(assignor="range"))
+    harness.send("A", 0, **joining("t"))
+    harness.run_actions()
+    harness.configure(GroupConfig(assignor="range", session_timeout_ms=50_000))
+    harness.beat("A")
+    assert (harness.actions, harness.epochs) == ([], ("Stable", 2, 2))
+
+
+def test_assignor_of_the_group_that_the_broker_does_not_have_is_ignored() -> None:
+    harness = ConsumerHarness()
+    harness.configure(GroupConfig(assignor="gone"))
+    harness.join("A", "t", server_assignor="range")
+    assert harness.describe().assignor == "range"
+    harness.configure(GroupConfig(assignor="missing"))
+    harness.beat("A")
+    assert harness.epochs == ("Stable", 2, 2)
+
+
+def test_assignor_that_changes_while_its_coordinator_moves_takes_effect() -> None:
+    harness = ConsumerHarness()
+    harness.configure(GroupConfig(assignor="range"))
+    harness.join("A", "t")
+    harness.restart()
+    harness.configure(GroupConfig(assignor="range"))
+    harness.beat("A")
+    assert harness.epochs == ("Stable", 2, 2)
+    harness.restart()
+    harness.configure(GroupConfig(assignor="uniform"))
+    harness.beat("A")
+    assert harness.epochs == ("Stable", 3, 3)
+
+
+def test_assignor_that_changes_during_a_computation_computes_the_next_target() -> None:
+    harness = waiting_harness()
+    harness.send("A", 0, **joining("t"))
+    old = only_action(harness)
+    harness.configure(GroupConfig(assignor="range"))
+    harness.complete(old, spread(old))
+    assert harness.epochs == ("Assigning", 3, 2)
+    harness.send("A", 2)
+    new = only_action(harness)
+    assert (old.assignor, new.assignor) == ("uniform", "range")
+
+
+def test_changed_assignor_of_the_group_does_not_wait_after_a_failure() -> None:
+    harness = waiting_harness()
+    harness.send("A", 0, **joining("t"))
+    harness.complete(only_action(harness), None, "ValueError: no")
+    harness.beat("A")
+    assert not harness.actions
+    harness.configure(GroupConfig(assignor="range"))
+    harness.send("A", 1)
+    assert only_action(harness).assignor == "range"
+
+
 def test_new_partitions_and_topics_raise_the_epoch_at_the_next_heartbeat() -> None:
     harness = ConsumerHarness(topics={"t": topic("t", 2)})
     harness.join("A", "t", "u")

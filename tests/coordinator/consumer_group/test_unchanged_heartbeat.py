@@ -67,6 +67,8 @@ other_steps = st.sampled_from(
         ("actions",),
         ("topics",),
         ("config",),
+        ("assignor", "range"),
+        ("assignor", "uniform"),
         ("restart",),
         ("time", 1_000),
         ("time", 40_000),
@@ -114,6 +116,8 @@ class History:
                 harness.configure(
                     GroupConfig(session_timeout_ms=50_000, heartbeat_interval_ms=7_000)
                 )
+            case "assignor", str(name):
+                harness.configure(GroupConfig(assignor=name))
             case ("restart",):
                 harness.restart()
             case "time", int(ms):
@@ -183,6 +187,17 @@ def test_heartbeat_of_a_group_with_changed_topics_takes_all_steps() -> None:
     harness = ConsumerHarness()
     harness.join("A", "t")
     harness.change_topics(topic("t", 8))
+    before = harness.short_path_count
+    harness.beat("A")
+    assert harness.short_path_count == before
+    assert harness.epochs == ("Stable", 3, 3)
+
+
+def test_heartbeat_of_a_group_with_a_changed_assignor_takes_all_steps() -> None:
+    harness = ConsumerHarness()
+    harness.join("A", "t")
+    harness.beat("A")
+    harness.configure(GroupConfig(assignor="range"))
     before = harness.short_path_count
     harness.beat("A")
     assert harness.short_path_count == before

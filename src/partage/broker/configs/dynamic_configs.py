@@ -71,6 +71,7 @@ class DynamicConfigs:
         use_settings: called with the settings in effect when they change.
         on_group_configs_changed: called when `group_configs` or `assignment_interval_ms` has
             changed.
+        assignors: the assignors that groups may select; the names in the settings by default.
     """
 
     def __init__(
@@ -78,10 +79,11 @@ class DynamicConfigs:
         static: BrokerSettings,
         use_settings: Callable[[BrokerSettings], None],
         on_group_configs_changed: Callable[[], None] = lambda: None,
+        assignors: Sequence[str] | None = None,
     ) -> None:
         self.static = static
         #: The configs that groups may have.
-        self.group_keys = group_config_keys(static.groups.consumer)
+        self.group_keys = group_config_keys(static.groups.consumer, assignors)
         self._use_settings = use_settings
         self._on_group_configs_changed = on_group_configs_changed
         self._group_configs: Mapping[str, GroupConfig] = {}

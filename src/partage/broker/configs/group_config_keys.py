@@ -1,14 +1,14 @@
 """Group config keys: names, types, limits and defaults of Kafka 4.
 
 The configs of consumer groups are for the KIP-848 protocol; their limits are settings of the
-broker. Those of share groups and streams groups are stored only, because this broker has no such
-groups.
+broker. Apache Kafka has all of them except ``consumer.assignor.name``. Those of share groups and
+streams groups are stored only, because this broker has no such groups.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -100,7 +100,8 @@ _KEYS: Final = [
 _SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 _HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
 _ASSIGNMENT_INTERVAL: Final = "consumer.assignment.interval.ms"
-#: The configs of consumer groups, with the fields of `GroupConfig`.
+_ASSIGNOR: Final = "consumer.assignor.name"
+#: The configs of consumer groups that are numbers, with the fields of `GroupConfig`.
 _FIELDS: Final = {
     _SESSION_TIMEOUT: "session_timeout_ms",
     _HEARTBEAT_INTERVAL: "heartbeat_interval_ms",
@@ -127,13 +128,38 @@ def _limits(settings: ConsumerGroupSettings) -> dict[str, tuple[int, int]]:
     }
 
 
-def group_config_keys(settings: ConsumerGroupSettings) -> dict[str, ConfigKey]:
-    """Return the keys by name, with the limits of a broker's settings."""
+def _one_of_assignors(names: Sequence[str]) -> Callable[[str], str | None]:
+    fault = f"must be {' or '.join(names)}, or empty"
+    return lambda value: None if not value or value in names else fault
+
+
+def _assignor(names: Sequence[str]) -> ConfigKey:
+    """Return the config with the assignor of a group.
+
+    It is described only for groups with a value of it: Apache Kafka has no such config.
+    """
+    doc = (
+        "The assignor of the group, one of group.consumer.assignors. Empty: the one that most "
+        "members select with group.remote.assignor."
+    )
+    return ConfigKey(_ASSIGNOR, _S, "", "", doc, _one_of_assignors(names), is_internal=True)
+
+
+def group_config_keys(
+    settings: ConsumerGroupSettings, assignors: Sequence[str] | None = None
+) -> dict[str, ConfigKey]:
+    """Return the keys by name, with the limits of a broker's settings.
+
+    Args:
+        settings: The settings of the broker.
+        assignors: The names of its assignors; those of the settings by default.
+    """
     defaults = ConsumerGroupSettings()
     keys = [
         _consumer(name, str(getattr(defaults, _FIELDS[name])), _DOCS[name], *limits)
         for name, limits in _limits(settings).items()
     ]
+    keys.append(_assignor(settings.assignors if assignors is None else assignors))
     return {key.name: key for key in sorted([*keys, *_KEYS], key=lambda key: key.name)}
 
 
@@ -162,12 +188,14 @@ def parse_group_config(
     """Return the configs that groups with the consumer protocol use; None without any.
 
     A value that was altered before the broker got its present limits is moved into them, as Kafka
-    does.
+    does. An assignor that the broker no longer has is kept: the coordinator ignores it.
     """
-    values: dict[str, int] = {}
+    values: dict[str, Any] = {}
     for name, (low, high) in _limits(settings).items():
         if name in configs:
             values[_FIELDS[name]] = min(max(int(configs[name]), low), high)
+    if assignor := configs.get(_ASSIGNOR, "").strip():
+        values["assignor"] = assignor
     return GroupConfig(**values) if values else None
 
 

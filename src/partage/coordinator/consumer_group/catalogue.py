@@ -110,16 +110,18 @@ class Catalogue:
                 found[topic.name] = tuple(sorted(numbers))
         return found
 
-    def metadata_hash(self, names: Iterable[str]) -> int:
+    def metadata_hash(self, names: Iterable[str], assignor: str | None = None) -> int:
         """Return a hash of the ids, partitions and racks of the topics that exist; 0 for none.
 
-        Kafka uses another hash. A group compares only hashes of the same broker software.
+        The assignor in the config of the group is a part of it. So the next coordinator of the
+        group finds that it has changed. Kafka uses another hash. A group compares only hashes of
+        the same broker software.
         """
+        return _hash(self._digest_all(names), assignor)
+
+    def _digest_all(self, names: Iterable[str]) -> bytes:
         digests = [self._digest(name) for name in sorted(names) if self.topic(name) is not None]
-        if not digests:
-            return 0
-        total = hashlib.blake2b(b"".join(digests), digest_size=8)
-        return int.from_bytes(total.digest(), "big", signed=True)
+        return _digest_of(b"".join(digests)) if digests else b""
 
     def _digest(self, name: str) -> bytes:
         topic = self.topic(name)
@@ -133,6 +135,22 @@ class Catalogue:
         digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
         self._digests[name] = (topic, digest)
         return digest
+
+    def differs_only_by_assignor(
+        self,
+        metadata_hash: int,
+        names: Iterable[str],
+        group_id: str,
+        settings: ConsumerGroupSettings,
+    ) -> bool:
+        """True if a hash is that of the same topics with any or no assignor in the config."""
+        topics = self._digest_all(names)
+        config = self._configs.get(group_id)
+        former = None if config is None else config.assignor  # the broker may have lost it
+        return any(
+            _hash(topics, assignor) == metadata_hash
+            for assignor in (None, former, *settings.assignors)
+        )
 
     # Settings of a group: its config within the broker's limits, or the broker's default.
 
@@ -170,3 +188,21 @@ class Catalogue:
         return min(
             max(value, settings.assignment_interval_min_ms), settings.assignment_interval_max_ms
         )
+
+    def assignor(self, group_id: str, settings: ConsumerGroupSettings) -> str | None:
+        """Return the assignor in the config of a group; None if the broker does not have it."""
+        config = self._configs.get(group_id)
+        if config is None or config.assignor not in settings.assignors:
+            return None
+        return config.assignor
+
+
+def _digest_of(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=8).digest()
+
+
+def _hash(topics: bytes, assignor: str | None) -> int:
+    """Return the hash of the digest of the topics, with the assignor in the config of the group."""
+    if topics and assignor is not None:
+        topics = _digest_of(topics + assignor.encode())
+    return int.from_bytes(topics, "big", signed=True)

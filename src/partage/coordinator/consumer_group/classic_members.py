@@ -67,7 +67,7 @@ def join_group(
     known = group.members.get(member_id)
     old = None if known is None else known.record
     new = _to_record(group.id, member_id, old, subscription, event)
-    has_changed, because = store_member(context, group, new)
+    has_changed, because = store_member(context, group, catalogue, new)
     if old is not None and old.classic is None:  # it changed to the classic protocol
         context.cancel_timer(group.members[member_id].rebalance_timer)
     bump_epoch(context, group, catalogue, because)

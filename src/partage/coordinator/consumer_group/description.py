@@ -25,7 +25,7 @@ def describe(
         state=group.state,
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
-        assignor=group.preferred_assignor(settings),
+        assignor=group.preferred_assignor(catalogue, settings),
         members=tuple(_member(member, catalogue) for member in group.members.values()),
     )
 

@@ -104,11 +104,15 @@ class TopicsChanged(Event, frozen=True, gc=False, kw_only=True):
 
 
 class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The configs of one group (resource type GROUP), in ms; None means the broker's default."""
+    """The configs of one group (resource type GROUP); times in ms.
+
+    None means the broker's default, or for ``assignor`` that the votes of the members decide.
+    """
 
     session_timeout_ms: int | None = None  # consumer.session.timeout.ms
     heartbeat_interval_ms: int | None = None  # consumer.heartbeat.interval.ms
     assignment_interval_ms: int | None = None  # consumer.assignment.interval.ms
+    assignor: str | None = None  # consumer.assignor.name
 
 
 class GroupConfigsChanged(Event, frozen=True, gc=False, kw_only=True):

@@ -91,7 +91,8 @@ class ConsumerGroup(GroupBase):
       subscription, a regular expression or an assignor.
     - ``classic_count`` counts the members with the classic protocol, ``classic_protocols`` those
       that list an assignor in JoinGroup.
-    - ``applied`` counts the records that were applied, so equal counts mean equal durable state.
+    - ``applied`` counts the records that were applied. After loading, equal counts mean that the
+      durable state is the same.
     """
 
     __slots__ = (
@@ -103,6 +104,7 @@ class ConsumerGroup(GroupBase):
         "classic_protocols",
         "computation",
         "computation_backoff",
+        "configured_assignor",
         "holders",
         "is_stored",
         "members",
@@ -143,7 +145,9 @@ class ConsumerGroup(GroupBase):
         self.regexes_backoff = Backoff()
         self.regexes_version = -1  # of the topics against which the regexes were matched
         self.regexes_resolved_ms = 0
-        self.metadata_version = -1  # of the topics of which the group has the metadata hash
+        # The topics and the assignor in the config of which the group has the metadata hash.
+        self.metadata_version = -1
+        self.configured_assignor: str | None = None
         self._topic_ids: dict[Subscription, frozenset[TopicId]] = {}
         self._topic_ids_version = -1
 
@@ -395,8 +399,14 @@ class ConsumerGroup(GroupBase):
             if topic_id in subscribed
         }
 
-    def preferred_assignor(self, settings: ConsumerGroupSettings) -> str:
-        """Return the assignor that most members prefer; the order of the setting decides a tie."""
+    def preferred_assignor(self, catalogue: Catalogue, settings: ConsumerGroupSettings) -> str:
+        """Return the assignor in the config of the group, or the one that most members prefer.
+
+        The order of the setting decides a tie.
+        """
+        configured = catalogue.assignor(self.id, settings)
+        if configured is not None:
+            return configured
         counts = [(self.assignors.get(name, 0), name) for name in settings.assignors]
         most = max(count for count, _ in counts)
         return next(name for count, name in counts if count == most)
@@ -464,7 +474,7 @@ class ConsumerGroup(GroupBase):
             group_id=self.id,
             sequence=catalogue.next_sequence(),
             group_epoch=self.epoch,
-            assignor=self.preferred_assignor(settings),
+            assignor=self.preferred_assignor(catalogue, settings),
             members={
                 member.id: AssignableMember(
                     member_id=member.id,

@@ -78,7 +78,7 @@ def heartbeat(
         old = _replaced_member(group, member_id, event.instance_id)
         if old is not None:
             replace_static(context, group, catalogue, member_id, old)
-    has_changed, because = _update_member(context, group, member_id, event)
+    has_changed, because = _update_member(context, group, catalogue, member_id, event)
     member = group.members[member_id]
     bump_epoch(context, group, catalogue, because)
     if is_new_group and not group.is_stored:
@@ -272,14 +272,18 @@ def replace_static(
 
 
 def _update_member(
-    context: EventContext, group: ConsumerGroup, member_id: str, event: ConsumerGroupHeartbeat
+    context: EventContext,
+    group: ConsumerGroup,
+    catalogue: Catalogue,
+    member_id: str,
+    event: ConsumerGroupHeartbeat,
 ) -> tuple[bool, EpochCause | None]:
     """Store the fields that the heartbeat contains; see `store_member` for the result."""
     before = group.members.get(member_id)
     old = None if before is None else before.record
     if old is not None and _repeats(old, event):
         return False, None
-    changes = store_member(context, group, _updated(group.id, member_id, old, event))
+    changes = store_member(context, group, catalogue, _updated(group.id, member_id, old, event))
     if old is not None and old.classic is not None:  # it changed to the consumer protocol
         member = group.members[member_id]
         member.awaits_request = False
@@ -288,7 +292,7 @@ def _update_member(
 
 
 def store_member(
-    context: EventContext, group: ConsumerGroup, new: ConsumerMemberRecord
+    context: EventContext, group: ConsumerGroup, catalogue: Catalogue, new: ConsumerMemberRecord
 ) -> tuple[bool, EpochCause | None]:
     """Store the record of a new or changed member.
 
@@ -299,7 +303,7 @@ def store_member(
     before = group.members.get(member_id)
     old = None if before is None else before.record
     settings = context.settings.consumer
-    preferred_before = group.preferred_assignor(settings)
+    preferred_before = group.preferred_assignor(catalogue, settings)
     if new != old:
         context.write(new)
     if old is None:
@@ -308,7 +312,7 @@ def store_member(
     if has_changed:
         drop_unused_regexes(context, group)
     is_known_regex = new.subscribed_regex is None or new.subscribed_regex in group.regexes
-    has_other_assignor = group.preferred_assignor(settings) != preferred_before
+    has_other_assignor = group.preferred_assignor(catalogue, settings) != preferred_before
     if has_other_assignor:
         group.computation_backoff.reset()
     because = cause_of_change(

@@ -25,22 +25,38 @@ from partage.coordinator.outcome import GroupEventType, RebalanceCause
 def bump_epoch(
     context: EventContext, group: ConsumerGroup, catalogue: Catalogue, because: EpochCause | None
 ) -> None:
-    """Raise the epoch of the group if there is a cause, or if the subscribed topics changed.
+    """Raise the epoch of the group if there is a cause, or if its topics or its config changed.
 
-    The hash of the topics is computed only if the epoch grows, or if the catalogue has changed.
+    These are the subscribed topics, and the assignor in the config of the group. Their hash is
+    computed only if the epoch grows, or if the topics of the cluster or that assignor have changed.
     """
-    if because is None and group.metadata_version == catalogue.version:
+    settings = context.settings.consumer
+    assignor = catalogue.assignor(group.id, settings)
+    has_other_assignor = assignor != group.configured_assignor
+    is_checked = group.metadata_version == catalogue.version and not has_other_assignor
+    if because is None and is_checked:
         return
     metadata_hash = group.record.metadata_hash
     if catalogue.topics is not None:
-        metadata_hash = catalogue.metadata_hash(group.subscribed_topics())
+        names = group.subscribed_topics()
+        metadata_hash = catalogue.metadata_hash(names, assignor)
         group.metadata_version = catalogue.version
+        group.configured_assignor = assignor
+        if has_other_assignor:
+            group.computation_backoff.reset()
     if because is None and metadata_hash == group.record.metadata_hash:
         return
+    if because is None:
+        cause = RebalanceCause.TOPICS_CHANGED
+        if catalogue.differs_only_by_assignor(
+            group.record.metadata_hash, names, group.id, settings
+        ):
+            cause = RebalanceCause.ASSIGNOR_CHANGED
+        because = EpochCause(cause)
     context.write(
         ConsumerGroupRecord(group_id=group.id, epoch=group.epoch + 1, metadata_hash=metadata_hash)
     )
-    emit_epoch(context, group, because or EpochCause(RebalanceCause.TOPICS_CHANGED))
+    emit_epoch(context, group, because)
 
 
 def drop_unused_regexes(context: EventContext, group: ConsumerGroup) -> None:

@@ -26,6 +26,11 @@ change. The target assignment follows at the next heartbeat, at most once in
 partitions that are not in its target. A partition is free when no member has it, and no member must
 still give it up.
 
+The members vote for an assignor with `group.remote.assignor`. The operator selects one with the
+group config `consumer.assignor.name` (resource type GROUP), and the votes then have no effect. They
+decide again if the config is deleted or empty, or if the broker no longer has that assignor. A
+change of this config raises the group epoch at the next heartbeat.
+
 The heartbeat that causes a target waits until an assignor has computed it. If its member reconnects
 meanwhile and sends all fields, the coordinator answers that heartbeat, and the one that waits
 no longer changes anything: the member would not read its response. It learns its new assignment

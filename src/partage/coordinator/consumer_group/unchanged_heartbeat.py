@@ -69,6 +69,8 @@ def _check_unchanged(
         and group.metadata_version == catalogue.version
         and catalogue.topics is not None
         and not group.subscribed_regexes
+        # the assignor in the config of the group is that of the last heartbeats
+        and group.configured_assignor == catalogue.assignor(group.id, context.settings.consumer)
         # the heartbeat has no field to store
         and event.subscribed_topics is None
         and event.subscribed_regex is None

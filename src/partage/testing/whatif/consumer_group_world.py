@@ -265,7 +265,7 @@ class ConsumerGroupWorld(TrialGroup):
         """The name of the assignor that the group uses."""
         found = self.found_group
         if isinstance(found, ConsumerGroup):
-            return found.preferred_assignor(self._shard.settings.consumer)
+            return found.preferred_assignor(self._shard.catalogue, self._shard.settings.consumer)
         return "" if found is None else found.protocol or ""
 
     @property

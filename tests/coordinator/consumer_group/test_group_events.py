@@ -135,6 +135,17 @@ def test_changed_assignor_of_the_group_is_a_cause() -> None:
     assert epochs(harness) == [(9, RebalanceCause.TOPICS_CHANGED, None)]
 
 
+def test_upgraded_group_gets_a_target_by_its_configured_assignor() -> None:
+    for assignor in (None, "range"):
+        harness = migrating()
+        harness.configure(GroupConfig(assignor=assignor))
+        start_classic(harness, instance_id="i")
+        harness.join("A", "t", instance_id="i")
+        events = pop_events(harness)
+        targets = [e for e in events if e.event_type is GroupEventType.TARGET_ASSIGNED]
+        assert [each.assignor for each in targets] == ([] if assignor is None else [assignor])
+
+
 def test_assignor_that_the_broker_lost_is_a_cause() -> None:
     harness = pair()
     harness.configure(GroupConfig(assignor="range"))

@@ -231,13 +231,11 @@ def _convert(
         )
     context.write(TargetAssignmentRecord(group_id=group.id, assignment_epoch=epoch))
     topics = {topic for each in subscriptions.values() for topic in each.topics}
-    assignor = catalogue.assignor(group.id, context.settings.consumer)
-    metadata_hash = catalogue.metadata_hash(topics, assignor)
+    metadata_hash = catalogue.metadata_hash(topics)  # without the assignor in the config
     context.write(ConsumerGroupRecord(group_id=group.id, epoch=epoch, metadata_hash=metadata_hash))
     upgraded = catalogue.groups[group.id]
     assert isinstance(upgraded, ConsumerGroup)
     upgraded.metadata_version = catalogue.version
-    upgraded.configured_assignor = assignor
     for member in group.members.values():
         context.arm_timer(member.session_timer, member.session_timeout_ms)
     context.group_events.append(

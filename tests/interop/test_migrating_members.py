@@ -10,6 +10,7 @@ from group_descriptions import describe_group
 from interop.checker import judge, repetitions
 from interop.committed_offsets import committed_offsets
 from interop.conftest import BROKERS, OVERRIDES
+from interop.group_configs import shorten_sessions
 from interop.members import SHORT_SESSION_MS, Peer, Team
 from interop.peers.server import BrokerProcess
 from interop.record_sets import ends
@@ -72,8 +73,12 @@ class MigratingGroup(Settling):
         classic member that has an earlier epoch (script bidirectional.txt). The next reader of its
         partitions then reads records again.
         """
-        self.team.wait_until(self._is_stable, "all members reach the last epoch", PATIENCE_S)
+        self.wait_for_last_epoch()
         self.leave(member)
+
+    def wait_for_last_epoch(self) -> None:
+        """Wait until all members have reached the epoch of the group."""
+        self.team.wait_until(self._is_stable, "all members reach the last epoch", PATIENCE_S)
 
     def _is_stable(self) -> bool:
         return describe_group(self.team.bootstrap, self.team.group).state == "Stable"
@@ -147,6 +152,30 @@ def test_mixed_group_survives_members_that_leave_and_are_killed(
         group.settle()
         assert taken_over_at(first, [second, returned]) > first_expiry(first)
         group.join_classic(classic)
+        assert group_type(team) == "CONSUMER"
+        team.wait_until_committed(group.produced)
+        team.end()
+        assert committed_offsets(broker.bootstrap, team.group, partitions) == ends(group.produced)
+    assert judge(team.histories, group.produced) == []
+
+
+def test_killed_consumer_member_leaves_a_classic_group(
+    broker: BrokerProcess, topic: str, partitions: set[tuple[str, int]]
+) -> None:
+    with Team(broker.bootstrap, topic) as team:
+        group = MigratingGroup(team, partitions)
+        shorten_sessions(broker.bootstrap, team.group)
+        first = group.join_classic("confluent")
+        killed = group.join("franz-go")
+        second = group.join_classic("kafka_python")
+        assert group_type(team) == "CONSUMER"
+        group.wait_for_last_epoch()
+
+        killed.kill()
+        group.settle()
+        assert taken_over_at(killed, [first, second]) > first_expiry(killed)
+        assert group_type(team) == "CLASSIC"
+        group.join("java")
         assert group_type(team) == "CONSUMER"
         team.wait_until_committed(group.produced)
         team.end()

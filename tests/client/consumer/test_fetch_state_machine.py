@@ -351,3 +351,48 @@ class TestOutOfRange:
         else:
             positions.lookup_succeeded(*positions.lookups(EVERYWHERE, 0), 0)
         assert asked(positions.fetches(anew, 0)) == {1: [(A, 0)]}
+
+
+class TestAwaitingDelivery:
+    """A delivery is followed by a check for work only if it may allow work."""
+
+    def test_no_delivery_is_awaited_while_the_broker_has_a_fetch(self):
+        positions = made(A, at=0)
+        fetch(positions, part(0, 3))
+        assert positions.fetches(EVERYWHERE, 0)
+        assert not positions.awaits_delivery
+        positions.collect(None, yes)
+        assert positions.fetches(EVERYWHERE, 0) == []
+
+    def test_partition_with_enough_records_awaits_delivery(self):
+        positions = made(A, at=0)
+        fetch(positions, part(0, 3, size=100))
+        assert positions.fetches(EVERYWHERE, 0) == []
+        assert positions.awaits_delivery
+        positions.collect(None, yes)
+        assert positions.fetches(EVERYWHERE, 0)
+        assert not positions.awaits_delivery
+
+    def test_full_buffer_awaits_delivery(self):
+        positions = made(A, C, at=0, buffer_bytes=100)
+        here = positions.fetches(EVERYWHERE, 0)
+        assert asked(here) == {1: [(A, 0)]}
+        assert positions.awaits_delivery, "the buffer has no room for a fetch from broker 2"
+        answer(positions, here[0], part(0, 3, size=99))
+        assert asked(positions.fetches(EVERYWHERE, 0)) == {2: [(C, 0)]}
+        assert positions.awaits_delivery
+        positions.collect(None, yes)
+        assert asked(positions.fetches(EVERYWHERE, 0)) == {1: [(A, 3)]}
+        assert not positions.awaits_delivery
+
+    def test_reset_after_the_last_records_awaits_delivery(self):
+        positions = made(A, B, at=0)
+        fetch(positions, part(0, 3), part(0, 3))
+        fetch(positions, OutOfRange(), part(3, 3))
+        assert asked(positions.fetches(EVERYWHERE, 0)) == {1: [(B, 6)]}
+        assert positions.lookups(EVERYWHERE, 0) == []
+        assert positions.awaits_delivery
+        positions.collect(None, yes)
+        assert positions.lookups(EVERYWHERE, 0)
+        assert positions.fetches(EVERYWHERE, 0) == []
+        assert not positions.awaits_delivery

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from partage.client.consumer.fetch_state_machine import FetchedData, RetryLater
+from partage.client.consumer.fetch_state_machine import FetchedData, OutOfRange, RetryLater
 from partage.client.consumer.partition_state import FetchedChunk
 
 from .fetch_fixtures import EVERYWHERE, A, B, C, made, yes
@@ -26,16 +26,38 @@ class Reading(RuleBasedStateMachine):
         self.paused = set()
         self.loan = None
         self.now_ms = 0
+        self.must_check = True
 
     partitions = st.sampled_from([A, B, C])
 
     @rule()
     def fetch(self):
         self.now_ms += 1
-        for one in self.positions.fetches(EVERYWHERE, self.now_ms):
+        fetches, lookups = self.check_for_work()
+        for one in fetches:
             assert one.broker_id not in {f.broker_id for f in self.out}
             assert one.bytes_max > 0
             self.out.append(one)
+        self.answer_lookups(lookups, 7)
+
+    def check_for_work(self):
+        """Check as the shell does after each event that may allow work."""
+        fetches = self.positions.fetches(EVERYWHERE, self.now_ms)
+        lookups = self.positions.lookups(EVERYWHERE, self.now_ms)
+        self.must_check = False
+        return fetches, lookups
+
+    def answer_lookups(self, lookups, offset):
+        for lookup in lookups:
+            self.positions.lookup_succeeded(lookup, offset)
+            self.due[lookup.permit.partition] = offset
+            self.must_check = True
+
+    def delivered(self):
+        """Deliveries that the shell does not check after allow no work."""
+        self.must_check |= self.positions.awaits_delivery
+        if not self.must_check:
+            assert self.check_for_work() == ([], [])
 
     @precondition(lambda self: self.out)
     @rule(data=st.data())
@@ -43,14 +65,20 @@ class Reading(RuleBasedStateMachine):
         one = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
         left = one.bytes_max
         for wanted in one.partitions:
-            kind = data.draw(st.sampled_from(["something", "nothing", "later"]))
+            kind = data.draw(st.sampled_from(["something", "nothing", "later", "out of range"]))
             if kind == "nothing" or left <= 0:
                 said = FetchedData()
+            elif kind == "out of range":
+                said = OutOfRange()
             elif kind == "later":
                 said = RetryLater(self.now_ms + 2)
             else:
                 count = data.draw(st.integers(1, 10 - wanted.offset % 10))
-                size = 0 if is_empty(wanted.offset) else data.draw(st.integers(1, min(left, 100)))
+                size = (
+                    0
+                    if is_empty(wanted.offset)
+                    else data.draw(st.integers(1, min(left, 100)) | st.just(min(left, 100)))
+                )
                 left -= size
                 content = None if is_empty(wanted.offset) else "records"
                 said = FetchedData(
@@ -58,11 +86,13 @@ class Reading(RuleBasedStateMachine):
                 )
             self.positions.partition_answered(wanted, said, self.now_ms)
         self.positions.fetch_done(one)
+        self.must_check = True
 
     @precondition(lambda self: self.out)
     @rule()
     def lose(self):
         self.positions.fetch_done(self.out.pop())
+        self.must_check = True
 
     @rule(most=st.none() | st.integers(1, 10))
     def take(self, most):
@@ -71,6 +101,8 @@ class Reading(RuleBasedStateMachine):
         for one in taken:
             self.handed_out(one, one.to_offset)
         assert most is None or sum(t.to_offset - t.from_offset for t in taken) <= most
+        if taken:
+            self.delivered()
 
     @rule(most=st.none() | st.integers(1, 10), read=st.integers(0, 9))
     def lend(self, most, read):
@@ -80,6 +112,7 @@ class Reading(RuleBasedStateMachine):
             self.handed_out(one, upto)
             one.permit.delivered_offset = upto
             self.loan = one
+            self.delivered()
 
     @rule(more=st.integers(0, 9))
     def end_loan(self, more):
@@ -90,6 +123,7 @@ class Reading(RuleBasedStateMachine):
                 self.due[loan.permit.partition] = upto = min(upto + more, loan.to_offset)
             loan.permit.delivered_offset = None
             self.positions.put_back(loan, upto)
+            self.delivered()
 
     def handed_out(self, one, upto):
         partition = one.permit.partition
@@ -107,26 +141,28 @@ class Reading(RuleBasedStateMachine):
         if partition in self.due:
             self.positions.seek(partition, offset)
             self.due[partition] = offset
+            self.must_check = True
 
     @rule(partition=partitions, paused=st.booleans())
     def pause(self, partition, paused):
         if partition in self.due:
             self.positions.pause([partition], paused=paused)
             (self.paused.add if paused else self.paused.discard)(partition)
+            self.must_check = True
 
     @rule(partition=partitions)
     def disown(self, partition):
         self.positions.remove_partitions([partition])
         self.due.pop(partition, None)
         self.paused.discard(partition)
+        self.must_check = True
 
     @rule(partition=partitions)
     def own(self, partition):
         if partition not in self.due:
             self.positions.add_partitions([partition])
-            for lookup in self.positions.lookups(EVERYWHERE, self.now_ms):
-                self.positions.lookup_succeeded(lookup, 5)
-            self.due[partition] = 5
+            self.answer_lookups(self.positions.lookups(EVERYWHERE, self.now_ms), 5)
+            assert self.due[partition] == 5
 
     @invariant()
     def bounded(self):

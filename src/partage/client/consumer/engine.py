@@ -183,7 +183,8 @@ class Engine(AssignmentTarget):
             )
             if not taken:
                 failure = self._positions.pop_error() or self._pop_failure()
-        if taken or failure is not None:
+            may_start_work = failure is not None or (taken and self._positions.awaits_delivery)
+        if may_start_work:
             self._wake_fetcher()
         if failure is not None:
             raise failure
@@ -201,7 +202,9 @@ class Engine(AssignmentTarget):
         with self._lock:
             taken.permit.delivered_offset = None
             self._positions.put_back(taken, from_offset)
-        self._wake_fetcher()
+            may_start_work = self._positions.awaits_delivery
+        if may_start_work:
+            self._wake_fetcher()
 
     def deliver_last(self, partition: TopicPartition) -> None:
         """Deliver the records of the other partitions before those of this one."""

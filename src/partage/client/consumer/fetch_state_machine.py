@@ -88,6 +88,11 @@ class FetchStateMachine:
         fetch_bytes: ``fetch_max_bytes``.
         buffer_bytes: ``buffer_bytes_max``.
         replica_lifetime_ms: ``metadata_max_age_ms``; see `ReadReplica`.
+
+    Attributes:
+        awaits_delivery: True if, since the last call of `fetches` and `lookups`, a delivery or the
+            return of records may allow work that could not start then. Other deliveries need no
+            check for work: each broker has a pending fetch, and its end is the next check.
     """
 
     def __init__(
@@ -109,6 +114,7 @@ class FetchStateMachine:
         self._last_fetches: dict[int, int] = {}  # serials of the last fetches, by broker
         self._fetch_serial = 0
         self._outdated: set[TopicPartition] = set()  # a preferred replica is not in the metadata
+        self.awaits_delivery = False
 
     # Assigned partitions.
 
@@ -271,6 +277,10 @@ class FetchStateMachine:
                 self._last_fetches[broker_id] = self._fetch_serial
                 for one in group:
                     self._states[one.permit.partition].is_in_flight = True
+        asked = self._in_flight_bytes.keys()
+        self.awaits_delivery = not (by_broker.keys() | satisfied) <= asked or any(
+            state.position_error is not None for state in self._states.values()
+        )
         return fetches
 
     def pop_outdated(self) -> set[TopicPartition]:

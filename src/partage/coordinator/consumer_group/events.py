@@ -30,7 +30,7 @@ class ConsumerGroupHeartbeat(GroupRequest, frozen=True, gc=False, kw_only=True):
     regex_error: str | None = None  # the reason why the regex is invalid RE2, from the bridge
     server_assignor: str | None = None
     owned: PartitionSet | None = None
-    #: The decoded request. If a connection repeats a request, its events have the same object.
+    #: The decoded request if the connection repeats it. All its events have the same object.
     source: object = None
 
 

@@ -124,6 +124,14 @@ def test_advertised_address_is_sent_to_clients(tmp_path):
             "--override group.consumer.migration.policy=never",
             "must be one of disabled, upgrade, downgrade, bidirectional",
         ),
+        (
+            "--override group.coordinator.rebalance.protocols=classic,streams",
+            "'streams' is not supported; supported are classic, consumer",
+        ),
+        (
+            "--override group.coordinator.rebalance.protocols=consumer",
+            "must have classic: it cannot be disabled",
+        ),
         ("--override node.id=-1", "must be between 0"),
         ("--override log.retention.ms=soon", "log.retention.ms=soon: "),
         ("--sync never", "--sync"),

@@ -460,7 +460,9 @@ class Broker:
             self.transactions,
             self._as_task,
         )
-        handlers |= group_handlers(self.coordinator, broker_context)
+        handlers |= group_handlers(
+            self.coordinator, broker_context, self._settings.groups.rebalance_protocols
+        )
         handlers |= self._transaction_handlers(broker_context)
         return handlers
 

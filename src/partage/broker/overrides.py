@@ -86,6 +86,7 @@ def apply_overrides(settings: BrokerSettings, overrides: Mapping[str, str]) -> B
         settings = _with(settings, name, text)
     for names in _ASCENDING:
         _check_ascending(settings, names)
+    _check_protocols(settings.groups.rebalance_protocols)
     consumer = settings.groups.consumer
     if consumer.heartbeat_interval_ms >= consumer.session_timeout_ms:
         raise OverrideError(
@@ -103,6 +104,16 @@ def _check_ascending(settings: BrokerSettings, names: tuple[str, ...]) -> None:
                 f"{names[index - 1]} is {values[index - 1]}, but {names[index]} is only "
                 f"{values[index]}"
             )
+
+
+def _check_protocols(protocols: tuple[str, ...]) -> None:
+    name, known = "group.coordinator.rebalance.protocols", BrokerSettings().groups
+    for protocol in protocols:
+        if protocol not in known.rebalance_protocols:
+            allowed = ", ".join(known.rebalance_protocols)
+            raise OverrideError(f"{name}: {protocol!r} is not supported; supported are {allowed}")
+    if "classic" not in protocols:
+        raise OverrideError(f"{name} must have classic: it cannot be disabled")
 
 
 def setting_names() -> list[str]:

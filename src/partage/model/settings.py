@@ -47,6 +47,8 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     session_timeout_min_ms: int = 6_000
     session_timeout_max_ms: int = 30 * MINUTE_MS
     initial_rebalance_delay_ms: int = 3_000
+    #: The protocols of groups; without ``consumer``, requests of this protocol are refused.
+    rebalance_protocols: tuple[str, ...] = ("classic", "consumer")
     #: How long the Join of a member without any reply may stay parked (KAFKA-7610).
     new_member_join_timeout_ms: int = 5 * MINUTE_MS
     members_max: int = 2_147_483_647
@@ -145,6 +147,7 @@ KAFKA_NAMES: dict[str, tuple[str | None, str]] = {
     "group.min.session.timeout.ms": ("groups", "session_timeout_min_ms"),
     "group.max.session.timeout.ms": ("groups", "session_timeout_max_ms"),
     "group.initial.rebalance.delay.ms": ("groups", "initial_rebalance_delay_ms"),
+    "group.coordinator.rebalance.protocols": ("groups", "rebalance_protocols"),
     "group.max.size": ("groups", "members_max"),
     "group.consumer.session.timeout.ms": ("groups.consumer", "session_timeout_ms"),
     "group.consumer.min.session.timeout.ms": ("groups.consumer", "session_timeout_min_ms"),

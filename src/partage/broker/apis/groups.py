@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from partage.bridge import API_ADAPTERS, ApiAdapter
@@ -9,15 +10,31 @@ from partage.bridge.api_adapter import BrokerContext
 from partage.broker.coordination.group_coordinator import GroupCoordinator
 from partage.broker.ids import fresh_id
 from partage.broker.net.inbound_request import Handler, InboundRequest
-from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
+from partage.model.errors import ErrorCode
+from partage.wire.apis.consumer_group_describe import (
+    CONSUMER_GROUP_DESCRIBE,
+    ConsumerGroupDescribeResponse,
+    DescribedConsumerGroup,
+)
+from partage.wire.apis.consumer_group_heartbeat import (
+    CONSUMER_GROUP_HEARTBEAT,
+    ConsumerGroupHeartbeatResponse,
+)
 from partage.wire.apis.join_group import JOIN_GROUP
 from partage.wire.apis.txn_offset_commit import TXN_OFFSET_COMMIT
 
 
 def group_handlers(
-    coordinator: GroupCoordinator, broker_context: BrokerContext
+    coordinator: GroupCoordinator, broker_context: BrokerContext, protocols: Collection[str]
 ) -> dict[int, Handler]:
-    """Return a handler for each API of the bridge."""
+    """Return a handler for each API of the bridge.
+
+    Args:
+        coordinator: the group coordinator.
+        broker_context: facts about the broker.
+        protocols: the protocols of groups that are enabled. As in Kafka, the APIs of the consumer
+            protocol are listed and get UNSUPPORTED_VERSION without it.
+    """
 
     def handler_of(exchange: ApiAdapter[Any, Any]) -> Handler:
         def handle(inbound: InboundRequest) -> None:
@@ -38,7 +55,7 @@ def group_handlers(
             inbound, inbound.start(consumer_heartbeat_adapter, broker_context, member_id)
         )
 
-    return {
+    handlers = {
         **{
             key: handler_of(exchange)
             for key, exchange in API_ADAPTERS.items()
@@ -47,3 +64,27 @@ def group_handlers(
         JOIN_GROUP.key: join_group,
         CONSUMER_GROUP_HEARTBEAT.key: consumer_group_heartbeat,
     }
+    if "consumer" not in protocols:
+        handlers[CONSUMER_GROUP_HEARTBEAT.key] = _refuse_heartbeat
+        handlers[CONSUMER_GROUP_DESCRIBE.key] = _refuse_description
+    return handlers
+
+
+def _refuse_heartbeat(inbound: InboundRequest) -> None:
+    inbound.respond(
+        ConsumerGroupHeartbeatResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION, member_epoch=0, heartbeat_interval_ms=0
+        )
+    )
+
+
+def _refuse_description(inbound: InboundRequest) -> None:
+    error = ErrorCode.UNSUPPORTED_VERSION
+    inbound.respond(
+        ConsumerGroupDescribeResponse(
+            groups=[
+                DescribedConsumerGroup(error_code=error, group_id=group_id)
+                for group_id in inbound.message.group_ids
+            ]
+        )
+    )

@@ -232,6 +232,7 @@ def test_hanging_assignor_gets_a_bounded_number_of_threads() -> None:
         fixture.compute("blocked")
         found: Any = fixture.results.get_nowait()
         assert found.error == "4 earlier runs of assignor blocked have not ended"
+        fixture.actions._timeout_s = 30.0  # what follows must not fail on a busy machine
         fixture.compute("uniform", members=1_000)
         assert len((await fixture.result()).target) == 1_000
         blocked.release.set()
@@ -299,7 +300,6 @@ def test_threads_of_regexes_end_at_their_time_limit(monkeypatch: pytest.MonkeyPa
         failures: list[str] = []
 
         def match(regexes: Any, names: Any, is_over: Callable[[], bool]) -> Any:
-            assert not is_over()
             is_reported.wait()
             try:
                 return matching_topics(regexes, names, is_over)
@@ -323,7 +323,7 @@ def test_threads_of_regexes_end_at_their_time_limit(monkeypatch: pytest.MonkeyPa
             await asyncio.to_thread(thread.join)
         assert failures == ["the time for regular expressions is over"] * 4
         await asyncio.sleep(0)  # the turn in which the results arrive
-        monkeypatch.setattr(fixture.actions, "_timeout_s", 30.0)
+        fixture.actions._timeout_s = 30.0  # what follows must not fail on a busy machine
         many = ResolveRegexes(
             group_id="h", sequence=8, regexes=frozenset(f"t{number}" for number in range(6))
         )

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 import pytest
 
 from broker.raw_client import RawClient
+from console.cli import PartageCli
 from group_descriptions import describe_group
 from interop.peers.kafka import ApacheKafka
 from partage.client.addresses import parse_bootstrap_servers
@@ -118,3 +119,12 @@ def test_requests_of_the_protocol_get_unsupported_version(servers):
                     for group_id in ("g", "h")
                 ]
             )
+
+
+def test_commands_find_no_group_with_the_protocol(servers):
+    partage = PartageCli(servers)
+    assert "no such group" in partage.fails("groups", "describe", "missing")
+    reset = ("groups", "reset-offsets", "fresh", "--topic", "t", "--to-earliest", "--execute")
+    partage(*reset)
+    described = partage("groups", "describe", "fresh", "--json").json
+    assert [(each["group"], each["state"]) for each in described["groups"]] == [("fresh", "Empty")]

@@ -9,10 +9,12 @@ import random
 import threading
 import time
 import uuid
+from contextlib import AsyncExitStack
 
 import pytest
 
 from partage import Consumer as AsyncConsumer
+from partage.client.consumer.arguments import SubscriptionPattern
 from partage.client.errors import ClientError
 from partage.sync import Consumer
 from partage.testing import PartageWorld
@@ -419,3 +421,46 @@ def test_world_ends_soon_after_a_process_was_killed_at_its_start(world):
 
     run(world, work)
     assert world.elapsed_s < 100
+
+
+async def assigned_partitions(world, patterns) -> list[int]:
+    """Return how many partitions each member with a pattern gets."""
+    async with AsyncExitStack() as stack:
+        members = [
+            await stack.enter_async_context(
+                AsyncConsumer(world.bootstrap_servers, group_id="g", group_protocol="consumer")
+            )
+            for _ in patterns
+        ]
+        for member, pattern in zip(members, patterns, strict=True):
+            member.subscribe(SubscriptionPattern(pattern))
+        for _ in range(30):
+            for member in members:
+                await member.poll(1000)
+        return [len(member.assignment()) for member in members]
+
+
+@pytest.mark.parametrize(
+    ("topics", "patterns"),
+    [(6, [f"orders{n}" for n in range(6)]), (1, ["|".join(["orders0"] * 72)])],
+    ids=["many", "long"],
+)
+def test_work_of_a_broker_in_threads_runs_in_the_world(world, topics, patterns):
+    """Regular expressions that a broker matches in a thread."""
+
+    async def work():
+        for number in range(topics):
+            await world.create_topic(f"orders{number}", partitions=2)
+        return await assigned_partitions(world, patterns)
+
+    assert run(world, work) == [2] * len(patterns)
+
+
+def test_assignor_that_a_broker_runs_in_a_thread_runs_in_the_world(tmp_path):
+    world = PartageWorld(1, tmp_path, {"group.consumer.assignors": "sticky"})
+
+    async def work():
+        await world.create_topic("orders", partitions=2)
+        return await assigned_partitions(world, ["orders"])
+
+    assert run(world, work) == [2]

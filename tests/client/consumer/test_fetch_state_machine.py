@@ -385,6 +385,28 @@ class TestAwaitingDelivery:
         assert asked(positions.fetches(EVERYWHERE, 0)) == {1: [(A, 3)]}
         assert not positions.awaits_delivery
 
+    def test_end_of_a_record_loop_allows_a_reset_after_offsets_without_records(self):
+        """A control batch arrived during the loop, and then its end was out of range."""
+        positions = made(A, at=0)
+        fetch(positions, part(0, 3))
+        (lent,) = positions.collect(None, yes, parts_max=1)
+        lent.permit.delivered_offset = lent.from_offset
+        fetch(positions, FetchedData(FetchedChunk(3, 4, 0, None)))
+        fetch(positions, OutOfRange())
+        assert positions.awaits_delivery
+        assert positions.lookups(EVERYWHERE, 0) == []
+        lent.permit.delivered_offset = None
+        positions.put_back(lent, 3)
+        assert positions.lookups(EVERYWHERE, 0)
+
+    def test_error_of_a_position_awaits_delivery_before_the_next_check(self):
+        positions = made(A, B, at=0)
+        fetch(positions, part(0, 3), part(0, 3))
+        (one,) = positions.fetches(EVERYWHERE, 0)
+        assert not positions.awaits_delivery
+        positions.partition_answered(one.partitions[0], OutOfRange(), 0)
+        assert positions.awaits_delivery, "the fetch ends only after its throttle time"
+
     def test_reset_after_the_last_records_awaits_delivery(self):
         positions = made(A, B, at=0)
         fetch(positions, part(0, 3), part(0, 3))

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 from partage.assignors.server_side import ServerSideAssignor
@@ -230,10 +231,7 @@ class _ThreadRun:
         Raises:
             RuntimeError: The system has no thread left.
         """
-        thread = threading.Thread(
-            target=self._run, args=(ended,), name="partage-assignor", daemon=True
-        )
-        thread.start()
+        _start_thread(self._loop, partial(self._run, ended))
         self.is_started = True
 
     def report(self, result: object) -> None:
@@ -252,6 +250,19 @@ class _ThreadRun:
             self._loop.call_soon_threadsafe(ended, self, result)
         except RuntimeError:  # the loop was closed meanwhile
             return
+
+
+def _start_thread(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:
+    """Start a daemon thread; the loop of a simulated world runs its work later, without a thread.
+
+    Raises:
+        RuntimeError: The system has no thread left.
+    """
+    start = getattr(loop, "start_daemon_thread", None)
+    if start is None:
+        threading.Thread(target=work, name="partage-group-work", daemon=True).start()
+    else:
+        start(work)
 
 
 def _caught(work: Callable[[], object]) -> object:

@@ -165,9 +165,11 @@ class Engine(AssignmentTarget):
     # Records.
 
     def collect(
-        self, records_max: int | None, *, parts_max: int | None = None
+        self, records_max: int | None, *, parts_max: int | None = None, is_lent: bool = False
     ) -> list[RecordRange]:
         """Return fetched records that may be delivered, and advance the positions past them.
+
+        Ranges that are lent need a later `put_back`.
 
         Raises:
             ClientError: There is an error, and no record can be delivered.
@@ -181,9 +183,13 @@ class Engine(AssignmentTarget):
             taken = self._positions.collect(
                 records_max, self.assignment_source.may_deliver, parts_max=parts_max
             )
+            if is_lent:
+                for one in taken:
+                    one.permit.delivered_offset = one.from_offset
             if not taken:
                 failure = self._positions.pop_error() or self._pop_failure()
-            may_start_work = failure is not None or (taken and self._positions.awaits_delivery)
+            has_effect = bool(taken) and self._positions.awaits_delivery
+            may_start_work = has_effect or failure is not None
         if may_start_work:
             self._wake_fetcher()
         if failure is not None:
@@ -192,10 +198,8 @@ class Engine(AssignmentTarget):
 
     def collect_one(self, records_max: int | None) -> RecordRange | None:
         """Return one range of records for a `RecordCursor`; `put_back` must follow."""
-        for taken in self.collect(records_max, parts_max=1):
-            taken.permit.delivered_offset = taken.from_offset
-            return taken
-        return None
+        taken = self.collect(records_max, parts_max=1, is_lent=True)
+        return taken[0] if taken else None
 
     def put_back(self, taken: RecordRange, from_offset: int) -> None:
         """Put the rest of a range back, from an offset on."""

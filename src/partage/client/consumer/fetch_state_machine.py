@@ -92,7 +92,8 @@ class FetchStateMachine:
     Attributes:
         awaits_delivery: True if, since the last call of `fetches` and `lookups`, a delivery or the
             return of records may allow work that could not start then. Other deliveries need no
-            check for work: each broker has a pending fetch, and its end is the next check.
+            check for work: each broker with data to fetch has a pending fetch, and its end is the
+            next check.
     """
 
     def __init__(
@@ -381,14 +382,16 @@ class FetchStateMachine:
         It has no effect if the position has changed since.
         """
         state = self._current(taken.permit)
-        if state is None or state.position != taken.to_offset or from_offset >= taken.to_offset:
+        if state is None:
             return
-        state.position = taken.chunk.from_offset = from_offset
-        if not state.chunks or state.chunks[0] is not taken.chunk:
-            # The data after this range may have been dropped.
-            taken.chunk.to_offset = taken.to_offset
-            state.chunks.appendleft(taken.chunk)
-            state.buffered_bytes += taken.chunk.size
+        if state.position == taken.to_offset and from_offset < taken.to_offset:
+            state.position = taken.chunk.from_offset = from_offset
+            if not state.chunks or state.chunks[0] is not taken.chunk:
+                # The data after this range may have been dropped.
+                taken.chunk.to_offset = taken.to_offset
+                state.chunks.appendleft(taken.chunk)
+                state.buffered_bytes += taken.chunk.size
+        _skip_empty_chunks(state)  # they were kept while the range was delivered
 
     def deliver_last(self, partition: TopicPartition) -> None:
         """Let the next `collect` begin with the other partitions."""
@@ -456,6 +459,7 @@ class FetchStateMachine:
             state.error = why
         else:
             state.position_error = why
+            self.awaits_delivery = True
 
     def _available_bytes(self, partitions: int) -> int:
         """Return how many bytes a fetch of this many partitions may request."""

@@ -48,6 +48,11 @@ RETRIABLE: Final = frozenset(
     }
 )
 _DEAD: Final = "Dead"
+#: Errors for a group without members of the consumer protocol. A broker that has this protocol
+#: disabled (``group.coordinator.rebalance.protocols``) answers so for every group.
+_NOT_A_CONSUMER_GROUP: Final = frozenset(
+    {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION}
+)
 
 
 class CoordinatedGroup(NamedTuple):
@@ -230,7 +235,7 @@ async def _describe(
         if not each.error_code:
             description = describe_consumer_group(each, node)
             groups[each.group_id] = CoordinatedGroup(description, None)
-        elif each.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+        elif each.error_code not in _NOT_A_CONSUMER_GROUP:
             refusals[each.group_id] = each.error_code
     return groups, refusals
 

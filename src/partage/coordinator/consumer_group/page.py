@@ -28,7 +28,8 @@ still give it up.
 
 The members vote for an assignor with `group.remote.assignor`. The operator selects one with the
 group config `consumer.assignor.name` (resource type GROUP), and the votes then have no effect. They
-decide again if the config is deleted or empty, or if the broker no longer has that assignor. A
+decide again if the config is deleted or empty, or if the broker no longer has that assignor. In
+the last case, the other configs of the group can only be changed together with this one. A
 change of this config raises the group epoch at the next heartbeat.
 
 The heartbeat that causes a target waits until an assignor has computed it. If its member reconnects

@@ -399,6 +399,10 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
         self.call_later(self._rng.uniform(0, _EXECUTOR_MAX_S), start)
         return future
 
+    def start_daemon_thread(self, work: Callable[[], object]) -> None:
+        """Run a function like an executor; the program cannot wait for its end."""
+        self.run_in_executor(None, work)
+
     async def shutdown_default_executor(  # asyncio's signature
         self,
         timeout: float | None = None,  # noqa: ASYNC109

@@ -21,7 +21,9 @@ from partage.client.consumer import (
     OffsetOutOfRangeError,
     ReadTimeoutError,
 )
+from partage.client.consumer.engine import Engine
 from partage.errors import InvalidArgumentError
+from polled_conditions import eventually
 
 from ..confluent_admin import create_topic, delete_records, delete_topic, produce
 
@@ -148,6 +150,28 @@ class TestLooping:
         assert looped(consumer, 2) == [700, 701]
         assert [int(r.value) for r in consumer.poll(PATIENT, max_records=2)] == [702, 703]
         assert consumer.position(T0) == 704
+
+    def test_range_of_a_loop_is_lent_before_the_fetcher_checks(
+        self, servers, consumer_of, monkeypatch
+    ):
+        """Else a due reset could drop the range before its first record."""
+        lent, engines = [], []
+
+        def wake(engine):
+            engines.append(engine)
+            state = engine._positions._states.get(T0)
+            if state is not None and state.position > 0:
+                lent.append(state.permit.delivered_offset)
+            original(engine)
+
+        original = Engine._wake_fetcher
+        monkeypatch.setattr(Engine, "_wake_fetcher", wake)
+        fill(servers, 3)
+        consumer = consumer_of(servers, max_partition_fetch_bytes=1)
+        consumer.assign([T0])
+        eventually(lambda: engines[0]._positions.awaits_delivery)  # the buffer is full
+        assert looped(consumer, 1) == [0]
+        assert lent[0] == 0
 
     def test_seek_between_records_takes_effect(self, servers, consumer_of):
         fill(servers, 100)

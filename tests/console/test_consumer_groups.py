@@ -92,35 +92,3 @@ def test_explain_compares_current_and_target_assignment(partage: PartageCli) -> 
         f"group {GROUP}: epoch 3, Reconciling; assignor uniform of the coordinator, not run again, "
         "because it ran in the broker"
     )
-
-
-def test_operator_selects_the_assignor_of_a_group(broker: str, partage: PartageCli) -> None:
-    prefix = f"{PREFIX}selected-"
-    group, key = f"{prefix}g", "consumer.assignor.name"
-
-    def change(*options: str) -> None:
-        partage("configs", "alter", "--group", group, *options)
-
-    def assignor() -> str:
-        (found,) = partage("groups", "describe", group, "--json").json["groups"]
-        assert found["state"] == "Stable"
-        return str(found["protocol"])
-
-    with Connection(broker, "selected") as connection:
-        script = ConsumerGroupScript(connection, prefix)
-        script.run("create t 4")
-        assert script.run("join A t") == ["epoch 2 [t:0,1,2,3]"]
-        assert assignor() == "uniform"
-        change("--add-config", f"{key}=range")
-        assert script.run("beat A") == ["epoch 3"]
-        assert assignor() == "range"
-        described = partage("configs", "describe", "--group", group).lines
-        assert [key, "range", "GROUP_CONFIG", "no"] in [line.split() for line in described]
-        change("--delete-config", key)
-        assert script.run("beat A") == ["epoch 4"]
-        assert assignor() == "uniform"
-        refused = partage.fails(
-            "configs", "alter", "--group", group, "--add-config", f"{key}=sticky"
-        )
-        assert f"{key}=sticky: must be uniform or range, or empty" in refused
-        script.run("leave A")

@@ -10,7 +10,7 @@ from .cli import PartageCli
 
 
 def test_operator_selects_the_assignor_of_a_group() -> None:
-    """With a broker of its own: Apache Kafka has no such config."""
+    """Not with the shared broker, which may be Apache Kafka: it has no such config."""
     prefix = "selected-"
     with ThreadedBroker() as broker:
         partage = PartageCli(broker.bootstrap_servers)

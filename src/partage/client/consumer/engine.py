@@ -188,8 +188,9 @@ class Engine(AssignmentTarget):
                     one.permit.delivered_offset = one.from_offset
             if not taken:
                 failure = self._positions.pop_error() or self._pop_failure()
-            has_effect = bool(taken) and self._positions.awaits_delivery
-            may_start_work = has_effect or failure is not None
+            may_start_work = failure is not None or (
+                bool(taken) and self._positions.awaits_delivery
+            )
         if may_start_work:
             self._wake_fetcher()
         if failure is not None:

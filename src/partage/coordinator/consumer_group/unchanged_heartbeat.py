@@ -5,9 +5,11 @@ A member of a stable group sends its epoch and no other field. All steps for suc
 the same. Each condition excludes the effect of one step.
 
 Connections recognize a request that a client repeats. So the conditions are not checked again while
-the request, the durable state of the group, the topics and the configs are the same. The state that
-is not durable follows from these: a target assignment is computed only if the epoch of the group is
-above that of its target, and `ConsumerGroup.metadata_version` is only set to the current version.
+the request, the durable state of the group, the topics and the configs are the same.
+
+The conditions on state that is not durable then hold, too. A target assignment is under way only if
+the epoch of the group is above that of its target. `ConsumerGroup.metadata_version` and
+`ConsumerGroup.configured_assignor` are only set to the current values of the catalogue.
 """
 
 from __future__ import annotations

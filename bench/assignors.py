@@ -31,7 +31,7 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import (
 
 from bench.figures import Figure
 from bench.java_assignors import NAME as JAVA
-from bench.java_assignors import JavaAssignors, JavaTargets, java_assignors, java_targets
+from bench.java_assignors import JavaAssignors, JavaTargets, Took, java_assignors, java_targets
 from bench.progress import step
 from partage.assignors import Assignment, CooperativeSticky, Member, Range, Topic
 from partage.assignors.server_side import Uniform
@@ -115,16 +115,7 @@ def _server_side(
         note=f"first assignment of a new group: {fresh:.3f} s",
     )
     if java is not None:
-        its = java.time("uniform", left.values(), counts, 20 * rounds)
-        yield Figure(
-            what="the same, compared with Java's after its compilation",
-            unit="s CPU",
-            ours=after,
-            peer_name=JAVA,
-            peer=its.warm_s,
-            less_is_better=True,
-            note=f"its first run in that JVM: {its.cold_s:.2f} s",
-        )
+        yield _beside_java(after, java.time("uniform", left.values(), counts, 20 * rounds))
 
 
 def _compute_target(
@@ -167,16 +158,20 @@ def _at_size(
         note=f"first assignment of a new group: {fresh:.3f} s",
     )
     if java is not None:
-        its = java.time("cooperative-sticky", *left, 4 * rounds)
-        yield Figure(
-            what="the same, compared with Java's after its compilation",
-            unit="s CPU",
-            ours=after,
-            peer_name=JAVA,
-            peer=its.warm_s,
-            less_is_better=True,
-            note=f"its first run in that JVM: {its.cold_s:.2f} s",
-        )
+        yield _beside_java(after, java.time("cooperative-sticky", *left, 4 * rounds))
+
+
+def _beside_java(ours: float, its: Took) -> Figure:
+    """Return the row below one of ours, with the time of Kafka's assignor for the same group."""
+    return Figure(
+        what="the same, compared with Java's after its compilation",
+        unit="s CPU",
+        ours=ours,
+        peer_name=JAVA,
+        peer=its.warm_s,
+        less_is_better=True,
+        note=f"its first run in that JVM: {its.cold_s:.2f} s",
+    )
 
 
 def _with_peers(members: int, topics: int, partitions: int) -> Iterator[Figure]:

@@ -1,8 +1,8 @@
 """Regular expressions that select topics in the broker (KIP-848), with the syntax of RE2.
 
-RE2 matches in linear time and compiles to bounded memory. But the time for a name also grows with the
-size of the compiled expression. So a broker matches on its event loop only if `is_quick_match` is
-True. Without the package ``google-re2`` (the extra ``re2``), a subset of the syntax works:
+RE2 matches in linear time and compiles to bounded memory. But the time for a name also grows with
+the size of the compiled expression. So a broker matches on its event loop only if `is_quick_match`
+is True. Without the package ``google-re2`` (the extra ``re2``), a subset of the syntax works:
 `LinearPattern`.
 """
 

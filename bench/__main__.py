@@ -14,7 +14,7 @@ from rich.console import Console
 from bench import BENCHMARKS
 from bench.committed import COMMITTED, MeasuredTable, compare, load, save, slower_table
 from bench.figures import Figure, table_of
-from bench.machine import MachineLoad, describe, fdatasync_time
+from bench.machine import MachineLoad, describe, fdatasync_time, interpreter_time
 from bench.page import table, update
 
 
@@ -44,7 +44,8 @@ def main() -> None:
     console = Console(width=None if Console().is_terminal else 150)
     sync = fdatasync_time()
     description = describe()
-    machine = f"{description}; {sync}"
+    loop = f"2,000,000 steps of a loop in Python: {interpreter_time():.3f} s"
+    machine = f"{description}; {sync}; {loop}"
     console.print(machine, highlight=False)
     results: dict[str, Any] = {}
     tables: dict[str, str] = {}

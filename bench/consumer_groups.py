@@ -103,7 +103,8 @@ async def heartbeat_rates(
             old = await _classic_groups(broker, _CONNECTIONS // _GROUP_SIZE, _GROUP_SIZE)
             frames = [member.heartbeat_frame() for member in old]
             targets[broker.name, CLASSIC] = (broker, [member.caller for member in old], frames)
-        new = await _consumer_groups(broker, _CONNECTIONS // _GROUP_SIZE, _GROUP_SIZE)
+        callers = await connect(broker.address, _CONNECTIONS)
+        new = await _consumer_groups(broker, _CONNECTIONS // _GROUP_SIZE, _GROUP_SIZE, callers)
         frames = [member.frame() for member in new]
         targets[broker.name, CONSUMER] = (broker, [member.caller for member in new], frames)
     rates: dict[tuple[str, str], list[HeartbeatRate]] = {key: [] for key in targets}
@@ -132,10 +133,12 @@ async def _classic_groups(broker: Broker, groups: int, size: int) -> list[Member
     return members
 
 
-async def _consumer_groups(broker: Broker, groups: int, size: int) -> list[ConsumerProtocolMember]:
+async def _consumer_groups(
+    broker: Broker, groups: int, size: int, callers: Sequence[Caller]
+) -> list[ConsumerProtocolMember]:
+    """Form groups of this size, with one member on each connection; return their members."""
     topic = f"beats-{size}"
     await create_topic(broker.address, topic, size)
-    callers = await connect(broker.address, groups * size)
     joined = await asyncio.gather(
         *(
             join_group(
@@ -181,39 +184,48 @@ def _heartbeats(is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
 # Many members.
 
 
-class Crowd(NamedTuple):
-    """The cost of many members.
+class CrowdRound(NamedTuple):
+    """The cost of many members in one round.
 
     With a heartbeat at each interval: the share of a core, and the 99th percentile of the response
     times. In a closed loop: the heartbeats per second.
     """
 
-    members: int
     core_share: float
     p99_ms: float
     per_s: float
 
 
-async def run_crowd(broker: Broker, protocol: str, size: int, seconds: float) -> Crowd:
-    """Let ``size`` members send heartbeats at the interval, and then in a closed loop."""
+async def run_crowd(
+    broker: Broker, protocols: Sequence[str], size: int, rounds: int, seconds: float
+) -> dict[str, list[CrowdRound]]:
+    """Let ``size`` members send heartbeats at the interval, and then in a closed loop.
+
+    With two protocols, each connection has a member of each, and the rounds alternate.
+    """
     callers: list[Caller] = []
-    frames: list[bytes] = []
+    frames: dict[str, list[bytes]] = {}
     groups = size // _CROWD
-    what = f"{size:,} members of {broker.name}, {protocol} protocol"
-    step(f"{what}: join")
-    if protocol == CLASSIC:
-        for old in await _classic_groups(broker, groups, _CROWD):
-            callers.append(old.caller)
-            frames.append(old.heartbeat_frame())
-    else:
-        for new in await _consumer_groups(broker, groups, _CROWD):
-            callers.append(new.caller)
-            frames.append(new.frame())
-    step(f"{what}: a heartbeat every {_CROWD_INTERVAL_S:g} s")
-    share, latencies_s = await _beat(broker, callers, frames, seconds)
-    step(f"{what}: closed loop")
-    load = await closed_loop(callers, frames, seconds)
-    return Crowd(len(callers), share, percentile(latencies_s, 0.99) * 1e3, load.per_s)
+    what = f"{size:,} members of {broker.name}"
+    for protocol in protocols:
+        step(f"{what}: join with the {protocol} protocol")
+        if protocol == CLASSIC:
+            old = await _classic_groups(broker, groups, _CROWD)
+            callers = [member.caller for member in old]
+            frames[protocol] = [member.heartbeat_frame() for member in old]
+        else:
+            callers = callers or await connect(broker.address, size)
+            new = await _consumer_groups(broker, groups, _CROWD, callers)
+            frames[protocol] = [member.frame() for member in new]
+    step(f"{what}: {rounds} rounds of {len(protocols)} measurements")
+    seen: dict[str, list[CrowdRound]] = {protocol: [] for protocol in protocols}
+    for _ in range(rounds):
+        for protocol in protocols:
+            share, latencies_s = await _beat(broker, callers, frames[protocol], seconds)
+            load = await closed_loop(callers, frames[protocol], seconds)
+            p99_ms = percentile(latencies_s, 0.99) * 1e3
+            seen[protocol].append(CrowdRound(share, p99_ms, load.per_s))
+    return seen
 
 
 async def _beat(
@@ -248,45 +260,36 @@ async def _beat(
 
 def _crowds(is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
     size = min(1_500 if is_quick else _MEMBERS, _connections_max()) // _CROWD * _CROWD
-    seconds = 6.0
-    crowds: dict[tuple[str, str], Crowd] = {}
+    rounds, seconds = (2, 3.0) if is_quick else (5, 3.0)
+    seen: dict[str, list[CrowdRound]] = {}
     for start in (ours, kafka) if with_kafka else (ours,):
-        for protocol in (CLASSIC, CONSUMER) if start is ours else (CONSUMER,):
-            with start() as broker, WorkerProcess(LOAD_CORE) as load:
-                crowds[broker.name, protocol] = load.run(run_crowd, broker, protocol, size, seconds)
-    mine = crowds[OURS, CONSUMER]
-    peers = [(f"{OURS}, classic protocol", crowds[OURS, CLASSIC])]
-    if with_kafka:
-        peers.append((KAFKA, crowds[KAFKA, CONSUMER]))
-    what = f"{mine.members:,} members, a ConsumerGroupHeartbeat every {_CROWD_INTERVAL_S:g} s"
-    for peer_name, peer in peers:
-        yield Figure(
-            what=f"{mine.members:,} members, ConsumerGroupHeartbeats in a closed loop",
-            unit="/s",
-            ours=mine.per_s,
-            peer_name=peer_name,
-            peer=peer.per_s,
-            ratio_wanted=1.0,
-        )
-    for peer_name, peer in peers:
-        yield Figure(
-            what=f"{what}: share of a core",
-            unit="%",
-            ours=100 * mine.core_share,
-            peer_name=peer_name,
-            peer=100 * peer.core_share,
-            less_is_better=True,
-            ratio_wanted=1.0,
-        )
-    for peer_name, peer in peers:
-        yield Figure(
-            what=f"{what}: response time, p99",
-            unit="ms",
-            ours=mine.p99_ms,
-            peer_name=peer_name,
-            peer=peer.p99_ms,
-            less_is_better=True,
-        )
+        protocols = (CLASSIC, CONSUMER) if start is ours else (CONSUMER,)
+        with start() as broker, WorkerProcess(LOAD_CORE) as load:
+            crowd = load.run(run_crowd, broker, protocols, size, rounds, seconds)
+        seen[broker.name] = crowd[CONSUMER]
+        if start is ours:
+            seen[f"{OURS}, classic protocol"] = crowd[CLASSIC]
+    what = f"{size:,} members, a ConsumerGroupHeartbeat every {_CROWD_INTERVAL_S:g} s"
+    ratios_wanted = dict.fromkeys(list(seen)[1:], 1.0)
+    yield from figures_of_rounds(
+        f"{size:,} members, ConsumerGroupHeartbeats in a closed loop",
+        "/s",
+        {name: [each.per_s for each in of] for name, of in seen.items()},
+        ratios_wanted=ratios_wanted,
+    )
+    yield from figures_of_rounds(
+        f"{what}: share of a core",
+        "%",
+        {name: [100 * each.core_share for each in of] for name, of in seen.items()},
+        less_is_better=True,
+        ratios_wanted=ratios_wanted,
+    )
+    yield from figures_of_rounds(
+        f"{what}: response time, p99",
+        "ms",
+        {name: [each.p99_ms for each in of] for name, of in seen.items()},
+        less_is_better=True,
+    )
 
 
 def _connections_max() -> int:

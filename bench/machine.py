@@ -43,6 +43,20 @@ def fdatasync_time(count: int = 200) -> SyncTime:
     return SyncTime(statistics.median(times), statistics.quantiles(times, n=100)[98])
 
 
+def interpreter_time(rounds: int = 5) -> float:
+    """Return the seconds that a loop of 2,000,000 steps takes in Python: the best of some rounds.
+
+    With it, figures of different machines can be compared.
+    """
+    times_s = []
+    for _ in range(rounds):
+        begun, total = time.perf_counter(), 0
+        for number in range(2_000_000):
+            total += number & 7
+        times_s.append(time.perf_counter() - begun)
+    return min(times_s)
+
+
 def describe() -> str:
     """Return the machine in one line."""
     memory_gb = psutil.virtual_memory().total / 2**30

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from partage.broker.net.repeated_request import RepeatedRequest, is_repeated
-from partage.coordinator.consumer_group.events import ConsumerGroupHeartbeat
+from partage.coordinator.consumer_group.events import ConsumerGroupHeartbeat, RepeatedHeartbeat
 from partage.coordinator.events import Heartbeat, Ticket
 from partage.coordinator.replies import HeartbeatReply
 from partage.model.errors import ErrorCode
@@ -73,7 +73,7 @@ def test_request_keeps_its_event_without_the_ticket() -> None:
     assert kept._event.reply_to is None
 
 
-def test_repeated_events_of_consumer_groups_have_the_same_source() -> None:
+def test_repeated_events_of_consumer_groups_have_the_same_original() -> None:
     message = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=1)
     kept = RepeatedRequest(FRAME, CONSUMER_GROUP_HEARTBEAT, 1, "raw", message)
     event = ConsumerGroupHeartbeat(
@@ -87,10 +87,15 @@ def test_repeated_events_of_consumer_groups_have_the_same_source() -> None:
         client_host="/h",
     )
     kept.keep_event(event)
-    later = kept.event(5, "u")
-    assert later == msgspec.structs.replace(event, at_ms=5, reply_to=Ticket("u"), source=message)
-    assert isinstance(later, ConsumerGroupHeartbeat)
-    assert later.source is message
+    later, last = kept.event(5, "u"), kept.event(6, "v")
+    assert isinstance(later, RepeatedHeartbeat)
+    assert isinstance(last, RepeatedHeartbeat)
+    assert last.original is later.original
+    assert later.original == msgspec.structs.replace(event, reply_to=Ticket(None))
+    assert later.group_id == "g"
+    assert later.complete() == msgspec.structs.replace(
+        event, at_ms=5, reply_to=Ticket("u"), original=later.original
+    )
 
 
 def test_request_keeps_the_response_of_its_last_reply() -> None:

@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partage.coordinator.consumer_group.actions import ResolveRegexes
-from partage.coordinator.consumer_group.events import ConsumerGroupHeartbeat, TopicsChanged
+from partage.coordinator.consumer_group.actions import ComputeTarget, ResolveRegexes
+from partage.coordinator.consumer_group.events import (
+    ConsumerGroupHeartbeat,
+    RepeatedHeartbeat,
+    TargetComputed,
+    TopicsChanged,
+)
+from partage.coordinator.consumer_group.replies import ConsumerGroupHeartbeatReply
 from partage.coordinator.events import (
     Commit,
     DeleteGroup,
@@ -401,13 +407,25 @@ STEPS = st.one_of(
     st.tuples(st.just("join"), st.booleans()),
     st.tuples(st.just("heartbeat"), st.booleans()),
     st.tuples(st.just("leave"), st.just(0)),
-    st.tuples(st.just("consumer heartbeat"), st.booleans()),
+    st.tuples(st.just("consumer heartbeat"), st.integers(0, 3)),
+    st.tuples(st.just("target"), st.just(0)),
     st.tuples(st.just("timers"), st.sampled_from([1_000, 20_000])),
     st.tuples(st.just("append"), st.just(0)),
     st.tuples(st.just("durable"), st.just(0)),
     st.tuples(st.just("send"), st.just(0)),
     st.tuples(st.just("fail"), st.just(0)),
     st.tuples(st.just("load"), st.just(0)),
+)
+
+
+STORE = (("append", 0), ("durable", 0), ("send", 0))
+#: A member of a consumer group has reached its target assignment and repeats its heartbeat.
+STABLE_CONSUMER = (
+    ("consumer heartbeat", 0),
+    *STORE,
+    ("target", 0),
+    *STORE,
+    *(("consumer heartbeat", 2),) * 3,
 )
 
 
@@ -423,6 +441,8 @@ class DriverHistory:
         self._now_ms = NOW_MS
         self._ticket = 0
         self._marks = [0]
+        self._computation: ComputeTarget | None = None
+        self._originals: dict[int, ConsumerGroupHeartbeat] = {}
         self.seen: list[object] = []
 
     def _load(self) -> None:
@@ -449,20 +469,49 @@ class DriverHistory:
             case "load":
                 if driver.shard is None:
                     self._load()
+            case "target":
+                if self._computation is not None:
+                    self.driver.handle(self._target(self._computation))
             case _:
                 self._ticket += 1
                 self._request(self._event(name, argument))
+        actions = driver.pop_actions()
+        for action in actions:
+            if isinstance(action, ComputeTarget):
+                self._computation = action
         self.seen += [list(driver.ready), list(driver.unsent), dict(driver.timers.armed)]
-        self.seen += [driver.pop_group_events(), driver.pop_actions(), driver.is_caught_up]
+        self.seen += [driver.pop_group_events(), actions, driver.is_caught_up]
+
+    def _target(self, action: ComputeTarget) -> TargetComputed:
+        return TargetComputed(
+            at_ms=self._now_ms,
+            group_id=action.group_id,
+            sequence=action.sequence,
+            group_epoch=action.group_epoch,
+            target={"n": {}},
+        )
 
     def _request(self, event: Request) -> None:
         if not self._is_answering:
             self.driver.handle(event)
             return
-        reply = self.driver.answer(event)
+        reply = self.driver.answer(self._repeat(event))
         if reply is not None:
             assert not self.driver.unsent or self.driver.is_durable(self.driver.applied_mark)
             self.driver.ready.append((event.reply_to, reply))
+
+    def _repeat(self, event: Request) -> Request:
+        """Return a ConsumerGroupHeartbeat as an event of a connection that repeats it."""
+        if not isinstance(event, ConsumerGroupHeartbeat):
+            return event
+        original = self._originals.setdefault(
+            event.member_epoch, msgspec.structs.replace(event, reply_to=Ticket(None))
+        )
+        repeated = RepeatedHeartbeat(
+            at_ms=event.at_ms, reply_to=event.reply_to, group_id="k", original=original
+        )
+        assert repeated.complete() == msgspec.structs.replace(event, original=original)
+        return repeated
 
     def _event(self, name: str, argument: int) -> Request:
         ticket = self._ticket
@@ -489,27 +538,52 @@ class DriverHistory:
                 group_id="k",
                 member_id="n",
                 generated_member_id="",
-                member_epoch=0 if argument else 1,
+                member_epoch=argument,
                 client_id="c",
                 client_host="/",
-                rebalance_timeout_ms=1_000 if argument else -1,
-                subscribed_topics=("t",) if argument else None,
-                owned={} if argument else None,
+                rebalance_timeout_ms=-1 if argument else 1_000,
+                subscribed_topics=None if argument else ("t",),
+                owned=None if argument else {},
             ),
         }
         return msgspec.structs.replace(events[name], at_ms=self._now_ms)
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(STEPS, max_size=30))
-def test_answered_request_has_the_effects_of_a_handled_one(steps: list[tuple[str, int]]) -> None:
+@given(st.sampled_from([(), STABLE_CONSUMER]), st.lists(STEPS, max_size=30))
+def test_answered_request_has_the_effects_of_a_handled_one(
+    first_steps: tuple[tuple[str, int], ...], steps: list[tuple[str, int]]
+) -> None:
     answering, handling = (DriverHistory(is_answering=each) for each in (True, False))
-    for name, argument in steps:
+    for name, argument in (*first_steps, *steps):
         answering.step(name, argument)
         handling.step(name, argument)
         assert answering.seen == handling.seen
         answering.seen.clear()
         handling.seen.clear()
+
+
+def test_repeated_heartbeat_that_changes_nothing_does_not_reach_the_shard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    history = DriverHistory(is_answering=True)
+    for name, argument in STABLE_CONSUMER:
+        history.step(name, argument)
+
+    def handle(shard: Shard, event: object) -> Outcome:
+        raise AssertionError(f"the shard gets {event}")
+
+    history.step("commit", 1)
+    monkeypatch.setattr(Shard, "handle", handle)
+    with pytest.raises(AssertionError, match="the shard gets ConsumerGroupHeartbeat"):
+        history.step("consumer heartbeat", 2)  # its reply must wait for the commit
+    history.step("append", 0)
+    history.step("durable", 0)
+    history.driver.ready.clear()
+    history.step("consumer heartbeat", 2)
+    ((_, reply),) = history.driver.ready
+    assert isinstance(reply, ConsumerGroupHeartbeatReply)
+    assert (reply.error, reply.member_id, reply.member_epoch) == (ErrorCode.NONE, "n", 2)
 
 
 REPLY = HeartbeatReply(ErrorCode.NONE)

@@ -31,11 +31,13 @@ from partage.coordinator.consumer_group.events import (
     DescribeConsumerGroup,
     GroupConfigsChanged,
     RegexesResolved,
+    RepeatedHeartbeat,
     TargetComputed,
     TopicsChanged,
 )
 from partage.coordinator.consumer_group.group import ConsumerGroup
 from partage.coordinator.consumer_group.heartbeat import on_target_computed
+from partage.coordinator.consumer_group.member import UnchangedHeartbeat
 from partage.coordinator.consumer_group.records import (
     ConsumerGroupRecord,
     ConsumerGroupTombstone,
@@ -51,7 +53,7 @@ from partage.coordinator.consumer_group.records import (
     TargetAssignmentTombstone,
 )
 from partage.coordinator.consumer_group.regexes import on_regexes_resolved
-from partage.coordinator.consumer_group.unchanged_heartbeat import answer_unchanged
+from partage.coordinator.consumer_group.unchanged_heartbeat import answer_unchanged, find_unchanged
 from partage.coordinator.event_context import EventContext
 from partage.coordinator.events import (
     Commit,
@@ -416,6 +418,17 @@ class Shard:
             and answer_unchanged(context, group, self.catalogue, event)
         ):
             consumer_requests.handle_heartbeat(context, self.catalogue, event)
+
+    def find_unchanged(self, event: RepeatedHeartbeat) -> UnchangedHeartbeat | None:
+        """Return the effects of a repeated heartbeat that still changes nothing.
+
+        Returns:
+            None if the complete event must be handled.
+        """
+        group = self.groups.get(event.group_id)
+        if type(group) is ConsumerGroup:
+            return find_unchanged(group, self.catalogue, event.original)
+        return None
 
     def _describe_consumer_group(self, context: EventContext, event: DescribeConsumerGroup) -> None:
         group = self.groups.get(event.group_id)

@@ -9,6 +9,7 @@ from partage.coordinator.consumer_group.actions import Action
 from partage.coordinator.consumer_group.events import (
     GroupConfigsChanged,
     RegexesResolved,
+    RepeatedHeartbeat,
     TargetComputed,
     TopicsChanged,
 )
@@ -53,6 +54,15 @@ class Driver(ShardDriver[Shard, Record, Reply]):
             send it after the replies that are `ready`. In other cases None.
         """
         shard = self.shard
+        if type(event) is RepeatedHeartbeat:
+            unchanged = None
+            if shard is not None and self._durable == self._applied:
+                unchanged = shard.find_unchanged(event)
+            if unchanged is not None:
+                timeout_ms = unchanged.session_timeout_ms
+                self.timers.set(unchanged.session_timer, event.at_ms + timeout_ms)
+                return unchanged.reply
+            event = event.complete()
         if shard is None:
             self.handle(event)
             return None

@@ -20,11 +20,13 @@ from partage.coordinator.consumer_group.events import (
     GroupConfig,
     GroupConfigsChanged,
     RegexesResolved,
+    RepeatedHeartbeat,
     TargetComputed,
     TopicImage,
     TopicsChanged,
 )
 from partage.coordinator.consumer_group.group import ConsumerGroup, subscription_of
+from partage.coordinator.consumer_group.member import UnchangedHeartbeat
 from partage.coordinator.consumer_group.partitions import PartitionSet
 from partage.coordinator.consumer_group.replies import (
     ConsumerGroupHeartbeatReply,
@@ -103,7 +105,8 @@ class ConsumerHarness:
         self.version = 0
         self.short_path_count = 0  # heartbeats that changed nothing
         self._ticket = 0
-        self._sources: dict[str, object] = {}
+        self.repetition_count = 0  # of these, heartbeats that had changed nothing before, either
+        self._originals: dict[str, ConsumerGroupHeartbeat] = {}
         self.shard = self._new_shard()
         self._effects(self.shard.resume(self.now_ms))
         self.change_topics(*self.topics.values())
@@ -126,22 +129,42 @@ class ConsumerHarness:
         return outcome
 
     def _check_short_path(self, event: ConsumerGroupHeartbeat) -> None:
-        """Check the outcome of `answer_unchanged`, if the heartbeat takes this path.
+        """Check the outcomes of the short paths, if the heartbeat takes one.
 
         A heartbeat that changes nothing can be handled several times.
         """
         shard = self.shard
         group = shard.groups.get(event.group_id)
         short = EventContext(event.at_ms, self.settings, _forbid_record)
+        unchanged = self._find_unchanged(event)
         if not isinstance(group, ConsumerGroup) or not answer_unchanged(
             short, group, shard.catalogue, event
         ):
+            assert unchanged is None
             return
+        if unchanged is not None:
+            self.repetition_count += 1
+            deadline_ms = event.at_ms + unchanged.session_timeout_ms
+            assert short.timers == [(unchanged.session_timer, deadline_ms)]
+            assert short.replies == [(event.reply_to, unchanged.reply)]
         self.short_path_count += 1
         full = EventContext(event.at_ms, self.settings, _forbid_record)
         handle_heartbeat(full, shard.catalogue, event)
         for effects in Outcome.__slots__:
             assert getattr(short, effects) == getattr(full, effects), effects
+
+    def _find_unchanged(self, event: ConsumerGroupHeartbeat) -> UnchangedHeartbeat | None:
+        """Return what the shard knows of the heartbeat as a repeated one, if it is one."""
+        if event.original is None:
+            return None
+        repeated = RepeatedHeartbeat(
+            at_ms=event.at_ms,
+            reply_to=event.reply_to,
+            group_id=event.group_id,
+            original=event.original,
+        )
+        assert repeated.complete() == event
+        return self.shard.find_unchanged(repeated)
 
     def run_actions(self) -> None:
         """Run the pending actions, as the shell does."""
@@ -238,9 +261,9 @@ class ConsumerHarness:
 
     def _repeat(self, event: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeat:
         """Return the event as of a connection that repeats an equal earlier request, if any."""
-        key = repr(msgspec.structs.replace(event, at_ms=0, reply_to=Ticket(0)))
-        source = self._sources.setdefault(key, object())
-        return msgspec.structs.replace(event, source=source)
+        original = msgspec.structs.replace(event, at_ms=0, reply_to=Ticket(None))
+        original = self._originals.setdefault(repr(original), original)
+        return msgspec.structs.replace(event, original=original)
 
     def ask(self, member_id: str, epoch: int, **fields: object) -> ConsumerGroupHeartbeatReply:
         """Send a heartbeat and return the reply."""

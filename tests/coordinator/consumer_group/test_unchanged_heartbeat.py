@@ -171,12 +171,13 @@ def test_heartbeats_of_a_stable_group_take_the_short_path() -> None:
     harness.beat("A")
     harness.beat("A", owned=parts(t=(0, 1, 2)))
     harness.beat("S", instance_id="i")
-    before = harness.short_path_count
+    before, repetitions = harness.short_path_count, harness.repetition_count
     for _ in range(3):
         harness.advance(5_000)
         reply = harness.beat("A")
         harness.beat("S", instance_id="i")
     assert harness.short_path_count == before + 6
+    assert harness.repetition_count == repetitions + 4
     assert reply == ConsumerGroupHeartbeatReply(
         member_id="A", member_epoch=3, heartbeat_interval_ms=5_000
     )

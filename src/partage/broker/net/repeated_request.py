@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from partage.coordinator.consumer_group.events import ConsumerGroupHeartbeat
+from partage.coordinator.consumer_group.events import ConsumerGroupHeartbeat, RepeatedHeartbeat
 from partage.coordinator.events import Request
 from partage.wire.api import AnyApi
 from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
@@ -82,19 +82,21 @@ class RepeatedRequest:
         """True if `received_size` bytes are this request with its length; see `matches`."""
         return data.endswith(self._request_end) and data.startswith(self._received_start)
 
-    def event(self, at_ms: int, ticket: object) -> Request | None:
+    def event(self, at_ms: int, ticket: Any) -> Request | None:
         """Return the event of the request at another time; None before `keep_event`."""
-        if self._event is None:
+        original = self._event
+        if original is None:
             return None
-        event: Request = msgspec.structs.replace(self._event, at_ms=at_ms, reply_to=ticket)
+        if type(original) is ConsumerGroupHeartbeat:
+            return RepeatedHeartbeat(
+                at_ms=at_ms, reply_to=ticket, group_id=original.group_id, original=original
+            )
+        event: Request = msgspec.structs.replace(original, at_ms=at_ms, reply_to=ticket)
         return event
 
     def keep_event(self, event: Request) -> None:
         """Keep the event, without its ticket, which refers to the connection."""
-        if type(event) is ConsumerGroupHeartbeat:
-            self._event = msgspec.structs.replace(event, reply_to=None, source=self.message)
-        else:
-            self._event = msgspec.structs.replace(event, reply_to=None)
+        self._event = msgspec.structs.replace(event, reply_to=None)
 
     def response(self, reply: Any, correlation_id: int) -> bytes | None:
         """Return the complete response for a reply; None if the last reply was different."""

@@ -30,8 +30,27 @@ class ConsumerGroupHeartbeat(GroupRequest, frozen=True, gc=False, kw_only=True):
     regex_error: str | None = None  # the reason why the regex is invalid RE2, from the bridge
     server_assignor: str | None = None
     owned: PartitionSet | None = None
-    #: The decoded request if the connection repeats it. All its events have the same object.
-    source: object = None
+    original: ConsumerGroupHeartbeat | None = None  # the first of repeated heartbeats
+
+
+class RepeatedHeartbeat(GroupRequest, frozen=True, gc=False, kw_only=True):
+    """A ConsumerGroupHeartbeat whose request a client has sent before, in few fields.
+
+    Only `Driver.answer` accepts it. A shard gets the complete event, unless the heartbeat still
+    changes nothing.
+
+    Attributes:
+        original: The event of the first request. All repetitions have the same object. It has no
+            ticket, because tickets refer to connections.
+    """
+
+    original: ConsumerGroupHeartbeat
+
+    def complete(self) -> ConsumerGroupHeartbeat:
+        """Return the event with all fields."""
+        return msgspec.structs.replace(
+            self.original, at_ms=self.at_ms, reply_to=self.reply_to, original=self.original
+        )
 
 
 class DescribeConsumerGroup(GroupRequest, frozen=True, gc=False, kw_only=True):

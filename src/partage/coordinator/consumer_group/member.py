@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from partage.coordinator.consumer_group.events import ConsumerGroupHeartbeat
 from partage.coordinator.consumer_group.partitions import PartitionSet
 from partage.coordinator.consumer_group.records import (
     ConsumerMemberRecord,
@@ -27,16 +28,18 @@ class UnchangedHeartbeat(msgspec.Struct, frozen=True, gc=False):
     It has the same effects again while the first three attributes are the same.
 
     Attributes:
-        source: The decoded request.
+        original: The first of the repeated heartbeats.
         applied: The number of records that its group had applied (`ConsumerGroup.applied`).
         updates: The number of updates of the catalogue (`Catalogue.updates`).
-        session_timeout_ms: The session timeout that it restarted.
+        session_timer: The timer that it restarted.
+        session_timeout_ms: The time until this timer fires.
         reply: The reply to it. Connections recognize the same reply faster than an equal one.
     """
 
-    source: object
+    original: ConsumerGroupHeartbeat
     applied: int
     updates: int
+    session_timer: SessionTimer
     session_timeout_ms: int
     reply: ConsumerGroupHeartbeatReply
 

@@ -4,8 +4,8 @@ A member of a stable group sends its epoch and no other field. All steps for suc
 (`requests.handle_heartbeat`) restart its session and confirm its epoch. This module does
 the same. Each condition excludes the effect of one step.
 
-Connections recognize a request that a client repeats. So the conditions are not checked again while
-the request, the durable state of the group, the topics and the configs are the same.
+Connections recognize a request that a client repeats (`RepeatedHeartbeat`). Its conditions are not
+checked again while the durable state of the group, the topics and the configs are the same.
 
 The conditions on state that is not durable then hold, too. A target assignment is under way only if
 the epoch of the group is above that of its target. `ConsumerGroup.metadata_version` and
@@ -32,36 +32,59 @@ def answer_unchanged(
 ) -> bool:
     """Answer a heartbeat that changes nothing; return False if it needs all steps."""
     member = group.members.get(event.member_id)
-    if member is None:
+    if member is None or not _is_unchanged(context, group, catalogue, member, event):
         return False
-    last = member.unchanged
-    if (
-        last is None
-        or event.source is not last.source
-        or group.applied != last.applied
-        or catalogue.updates != last.updates
-    ):
-        last = _check_unchanged(context, group, catalogue, member, event)
-        if last is None:
-            return False
-    context.timers.append((member.session_timer, context.at_ms + last.session_timeout_ms))
-    context.replies.append((event.reply_to, last.reply))
+    timeout_ms, interval_ms = catalogue.heartbeat_times_ms(group.id, context.settings.consumer)
+    reply = ConsumerGroupHeartbeatReply(
+        member_id=member.id, member_epoch=event.member_epoch, heartbeat_interval_ms=interval_ms
+    )
+    if event.original is not None:
+        member.unchanged = UnchangedHeartbeat(
+            event.original,
+            group.applied,
+            catalogue.updates,
+            member.session_timer,
+            timeout_ms,
+            reply,
+        )
+    context.timers.append((member.session_timer, context.at_ms + timeout_ms))
+    context.replies.append((event.reply_to, reply))
     return True
 
 
-def _check_unchanged(
+def find_unchanged(
+    group: ConsumerGroup, catalogue: Catalogue, original: ConsumerGroupHeartbeat
+) -> UnchangedHeartbeat | None:
+    """Return the effects of another repetition of a heartbeat, if it still changes nothing.
+
+    Returns:
+        None if nothing is known; then the complete event must be handled.
+    """
+    member = group.members.get(original.member_id)
+    last = None if member is None else member.unchanged
+    if (
+        last is not None
+        and last.original is original
+        and last.applied == group.applied
+        and last.updates == catalogue.updates
+    ):
+        return last
+    return None
+
+
+def _is_unchanged(
     context: EventContext,
     group: ConsumerGroup,
     catalogue: Catalogue,
     member: ConsumerMember,
     event: ConsumerGroupHeartbeat,
-) -> UnchangedHeartbeat | None:
-    """Return a heartbeat that changes nothing, and keep it; return None if it needs all steps."""
+) -> bool:
+    """True if a heartbeat changes nothing; False if it needs all steps."""
     if member.record is None:
-        return None
+        return False
     epoch = event.member_epoch
     record, assignment, instance_id = member.record, member.assignment, event.instance_id
-    if not (
+    return (
         # the member has reached the target assignment, and confirms it
         epoch == assignment.member_epoch == group.target_record.assignment_epoch
         and assignment.state is _STABLE
@@ -92,15 +115,4 @@ def _check_unchanged(
             instance_id is None
             or (instance_id >= _NOT_BLANK and group.static_members.get(instance_id) == member.id)
         )
-    ):
-        return None
-    timeout_ms, interval_ms = catalogue.heartbeat_times_ms(group.id, context.settings.consumer)
-    reply = ConsumerGroupHeartbeatReply(
-        member_id=member.id, member_epoch=epoch, heartbeat_interval_ms=interval_ms
     )
-    unchanged = UnchangedHeartbeat(
-        event.source, group.applied, catalogue.updates, timeout_ms, reply
-    )
-    if event.source is not None:
-        member.unchanged = unchanged
-    return unchanged

@@ -25,6 +25,7 @@ from partage.lab.checkers import (
     consumer_ownership,
     consumer_requests,
     consumer_sessions,
+    consumer_steps,
     cooperative_handover,
     coordinator_fence,
     deliveries,
@@ -102,6 +103,7 @@ CONSUMER_GROUP_CHECKERS: Final = (
     consumer_deliveries.ConsumerDeliveriesChecker,
     group_migrations.GroupMigrationsChecker,
     consumer_requests.ConsumerRequestsChecker,
+    consumer_steps.ConsumerStepsChecker,
     consumer_members.ConsumerMembersChecker,
     consumer_classic_members.ConsumerClassicMembersChecker,
 )

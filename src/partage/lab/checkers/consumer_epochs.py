@@ -150,6 +150,7 @@ class ConsumerEpochsChecker:
             _break("consumer-epochs", f"{name} got epoch {epoch}, which is not durable: {found}")
         if request.member_epoch > 0:
             self._expect(groups, request, lambda group: _is_current(group, request))
+            self._expect(groups, request, lambda group: not _is_instance_of_other(group, request))
             if epoch < self._shown.get(name, 0):
                 _break("consumer-epochs", f"{name} moves back from {self._shown[name]} to {epoch}")
         else:

@@ -32,6 +32,7 @@ class LoggedMember(NamedTuple):
     topics: tuple[str, ...] = ()
     regex: str | None = None
     rebalance_timeout_ms: int = -1
+    assignor: str | None = None
     target: frozenset[LoggedPartition] = frozenset()
     epoch: int = 0
     previous_epoch: int = 0
@@ -104,7 +105,7 @@ def apply_record(group: LoggedGroup, key: LogChangeKey, value: bytes | None) -> 
             reader.text(), reader.text()  # client id and host
             topics = tuple(reader.array(reader.text))
             regex, timeout_ms = reader.optional_text() or None, reader.int32()
-            reader.optional_text()  # assignor
+            assignor = reader.optional_text() or None
             is_classic = _NO_CLASSIC_MEMBER not in reader.tags()
             member = member._replace(
                 is_stored=True,
@@ -112,6 +113,7 @@ def apply_record(group: LoggedGroup, key: LogChangeKey, value: bytes | None) -> 
                 topics=topics,
                 regex=regex,
                 rebalance_timeout_ms=timeout_ms,
+                assignor=assignor,
                 is_classic=is_classic,
             )
         case 7:

@@ -1,0 +1,236 @@
+"""Rule ``consumer-steps``: members move to their target in the steps that KIP-848 defines.
+
+- A member that must give up partitions keeps its epoch. If it has given them up and must give up
+  others, its epoch grows by one, but not above that of the target. In all other states it has the
+  epoch of the target. The previous epoch of a member is that before its step.
+- A member that takes over an instance id gets the target of the former member, and keeps the
+  partitions of that target.
+- A change of the subscription raises the epoch of the group, unless it is a regular expression
+  whose topics are not known yet. So does a change of the assignor that most members prefer.
+- A member whose heartbeat changes its topics has no partitions of other topics.
+- A target covers the subscribed topics, as far as they existed before its epoch.
+- After a member has left, it is not in the group; a static member that leaves for a while stays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from partage.lab.checkers.consumer_group_log import (
+    LogChangeKey,
+    LoggedGroup,
+    LoggedMember,
+    LoggedPartition,
+)
+from partage.lab.checkers.consumer_group_states import ConsumerGroupStates
+from partage.lab.history import (
+    ConsumerTopicsChanged,
+    History,
+    ResponseSent,
+    RuleViolationError,
+)
+from partage.model.settings import GroupSettings
+from partage.wire.apis.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+_UNREVOKED: Final = 1
+_LEAVE, _STATIC_LEAVE = -1, -2
+_GROUP, _TARGET, _ASSIGNMENT = 3, 6, 8
+#: The coordinator knows a topic after this time, if it is not paused.
+_TOPIC_DELAY_MS: Final = 5_000
+
+#: A topic: its id, its number of partitions, and the time of its last change.
+_Topic = tuple[bytes, int, int]
+
+
+class ConsumerStepsChecker:
+    """Compares the records of each append with the group before it."""
+
+    def __init__(
+        self, history: History, states: ConsumerGroupStates, settings: GroupSettings
+    ) -> None:
+        self._states = states
+        self._assignors = settings.consumer.assignors
+        self._before: LoggedGroup | None = None  # the append under way; None without one
+        self._topics: dict[str, _Topic] = {}
+        self._topics_at_epoch: dict[str, _Topic] = {}  # those that had not changed for a while
+        states.on_record(self._on_record)
+        states.on_append_end(self._on_append_end)
+        history.subscribe(ConsumerTopicsChanged, self._on_topics)
+        history.subscribe(ResponseSent, self._on_response)
+
+    def _on_topics(self, entry: ConsumerTopicsChanged) -> None:
+        found: dict[str, _Topic] = {}
+        for name, topic_id, count in entry.topics:
+            known = self._topics.get(name)
+            is_same = known is not None and known[:2] == (topic_id, count)
+            found[name] = known if known and is_same else (topic_id, count, entry.at_ms)
+        self._topics = found
+
+    # Records
+
+    def _on_record(
+        self, at_ms: int, key: LogChangeKey, before: LoggedGroup, after: LoggedGroup
+    ) -> None:
+        if self._before is None:
+            self._before = before
+        if after.epoch is None or key.is_tombstone:
+            return  # an upgrade writes the epoch last
+        if key.type == _GROUP:
+            self._topics_at_epoch = {
+                name: topic
+                for name, topic in self._topics.items()
+                if topic[2] <= at_ms - _TOPIC_DELAY_MS
+            }
+        elif key.type == _TARGET:
+            self._check_coverage(after)
+        elif key.type == _ASSIGNMENT:
+            old, new = before.members.get(key.name), after.members[key.name]
+            # a member that takes over an instance id begins with epoch 0
+            if old is not None and old.is_stored and old.epoch >= 0 and new.epoch > 0:
+                _check_step(key.name, old, new, after.target_epoch)
+
+    def _check_coverage(self, group: LoggedGroup) -> None:
+        if group.target_epoch != group.epoch:
+            return
+        members = group.stored_members().values()
+        subscribed = {name for member in members for name in _names(group, member)}
+        covered = {place for member in members for place in member.target}
+        for name in sorted(subscribed):
+            topic = self._topics_at_epoch.get(name)
+            if topic is None or self._topics.get(name) != topic:
+                continue
+            missing = {(topic[0], index) for index in range(topic[1])} - covered
+            if missing:
+                _break(f"the target of {group.epoch} lacks {len(missing)} partitions of {name}")
+
+    def _on_append_end(self) -> None:
+        before, after = self._before, self._states.appended
+        self._before = None
+        if before is None or before.epoch is None or after.epoch is None:
+            return
+        instances = {
+            member.instance_id: (name, member)
+            for name, member in after.stored_members().items()
+            if member.instance_id is not None
+        }
+        for name, old in before.stored_members().items():
+            new_name, new = name, after.stored_members().get(name)
+            if old.instance_id is not None and old.epoch == _STATIC_LEAVE:
+                new_name, new = instances.get(old.instance_id, (name, None))
+                if new is not None and new.epoch >= 0:
+                    self._check_takeover(new_name, old, new, before, after)
+            if new is None or after.epoch != before.epoch:
+                continue
+            is_matched = new.regex is None or new.regex in before.regexes.keys() & after.regexes
+            if new.topics != old.topics or (new.regex != old.regex and is_matched):
+                wanted = f"{new.topics} and {new.regex}"
+                _break(f"{new_name} subscribes to {wanted} in the same epoch {after.epoch}")
+        preferred = self._preferred_assignor(after)
+        if preferred != self._preferred_assignor(before) and after.epoch == before.epoch:
+            _break(f"most members prefer {preferred} in the same epoch {after.epoch}")
+
+    def _preferred_assignor(self, group: LoggedGroup) -> str:
+        """Return the assignor that most members prefer; the order of the setting decides a tie."""
+        votes = Counter(member.assignor for member in group.stored_members().values())
+        return max(self._assignors, key=lambda name: votes[name])
+
+    def _check_takeover(
+        self,
+        name: str,
+        old: LoggedMember,
+        new: LoggedMember,
+        before: LoggedGroup,
+        after: LoggedGroup,
+    ) -> None:
+        if before.target_epoch != after.target_epoch:
+            return
+        if new.target != old.target:
+            _break(f"{name} takes over {old.instance_id} without its target")
+        if (new.topics, new.regex) == (old.topics, old.regex):
+            subscribed = {
+                self._topics[each][0] for each in _names(after, new) if each in self._topics
+            }
+            kept = {
+                place for place in old.assigned if place in new.target and place[0] in subscribed
+            }
+            if lost := kept - new.assigned.keys():
+                _break(f"{name} takes over {old.instance_id} without {_text(lost)}")
+
+    # Responses
+
+    def _on_response(self, entry: ResponseSent) -> None:
+        request, response = entry.request.message, entry.message
+        if not isinstance(request, ConsumerGroupHeartbeatRequest):
+            return
+        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+        if response.error_code:
+            return
+        groups, name = self._states.possible(entry), request.member_id
+        if request.member_epoch == _LEAVE:
+            _expect(groups, lambda group: name not in group.stored_members(), f"{name} stays")
+        elif request.member_epoch == _STATIC_LEAVE:
+            _expect(
+                groups,
+                lambda group: name in group.members and group.members[name].epoch == _STATIC_LEAVE,
+                f"{name} has not left for a while",
+            )
+        elif request.subscribed_topic_names is not None:
+            topics = tuple(sorted(set(request.subscribed_topic_names)))
+            changed = [
+                group
+                for group in groups
+                if name in group.members and group.members[name].topics == topics
+            ]
+            # otherwise it waited for a target, and a later heartbeat changed the topics again
+            if groups[-1] in changed:
+                _expect(
+                    changed,
+                    lambda group: not self._unsubscribed(group, group.members[name]),
+                    f"{name} has partitions of topics other than {topics}",
+                )
+
+    def _unsubscribed(self, group: LoggedGroup, member: LoggedMember) -> set[LoggedPartition]:
+        """Return the assigned partitions of topics that a member certainly does not want.
+
+        A member that must give up partitions gets its next assignment only afterwards.
+        """
+        if member.state == _UNREVOKED:
+            return set()
+        names = _names(group, member)
+        foreign = {topic[0] for name, topic in self._topics.items() if name not in names}
+        return {place for place in member.assigned if place[0] in foreign}
+
+
+def _check_step(name: str, old: LoggedMember, new: LoggedMember, target_epoch: int) -> None:
+    expected = target_epoch
+    if new.state == _UNREVOKED:
+        expected = min(old.epoch + (old.state == _UNREVOKED), target_epoch)
+    if new.epoch != expected:
+        _break(f"{name} moves from {old.epoch} to {new.epoch}, not to {expected}: {new}")
+    if new.previous_epoch != old.epoch:
+        _break(f"{name} has the previous epoch {new.previous_epoch}, not {old.epoch}")
+
+
+def _names(group: LoggedGroup, member: LoggedMember) -> set[str]:
+    """Return the names of the topics that a member subscribes to."""
+    return {*member.topics, *group.regexes.get(member.regex or "", ())}
+
+
+def _expect(
+    groups: list[LoggedGroup], holds: Callable[[LoggedGroup], bool], description: str
+) -> None:
+    if not any(holds(group) for group in groups):
+        _break(description)
+
+
+def _text(partitions: set[LoggedPartition]) -> str:
+    return " ".join(f"{topic_id.hex()[:4]}-{index}" for topic_id, index in sorted(partitions))
+
+
+def _break(description: str) -> None:
+    raise RuleViolationError("consumer-steps", description)

@@ -12,10 +12,18 @@ from partage.coordinator.consumer_group.records import (
     RegularExpressionRecord,
 )
 from partage.lab import history
+from partage.model.errors import ErrorCode
 from partage.wire.apis.consumer_group_heartbeat import (
     CONSUMER_GROUP_HEARTBEAT,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+)
+from partage.wire.apis.leave_group import (
+    LEAVE_GROUP,
+    LeaveGroupMember,
+    LeaveGroupMemberResult,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
 )
 
 from .consumer_group_builder import (
@@ -228,3 +236,64 @@ def test_leaves_break_no_rule(built: GroupBuilder) -> None:
     left = assignment("a", STATIC_LEAVE, {0: 2, 1: 2})
     built.heartbeat("a", STATIC_LEAVE, STATIC_LEAVE, records=(left,))
     built.heartbeat("a", -1, -1, records=(*removal("a"), group_record(3)))
+
+
+def remove(built: GroupBuilder, member: LeaveGroupMember, code: int, *records: Any) -> None:
+    """Let an administrator remove a member."""
+    message = LeaveGroupRequest(group_id="k", members=[member])
+    asked = built.receive_request(LEAVE_GROUP, message, client="admin", connection=1)
+    built.append_records(*records)
+    result = LeaveGroupMemberResult(
+        member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=code
+    )
+    built.send_response(asked, LeaveGroupResponse(error_code=0, members=[result]))
+
+
+REMOVED = (LeaveGroupMember(member_id="a"), LeaveGroupMember(member_id="", group_instance_id="i"))
+
+
+@pytest.mark.parametrize("member", REMOVED, ids=repr)
+@pytest.mark.parametrize("code", [0, ErrorCode.UNKNOWN_MEMBER_ID])
+def test_removal_of_a_member_that_stays_is_rejected(
+    away: GroupBuilder, member: LeaveGroupMember, code: int
+) -> None:
+    with expect("consumer-steps"):
+        remove(away, member, code)
+
+
+@pytest.mark.parametrize("member", REMOVED, ids=repr)
+def test_removal_breaks_no_rule(away: GroupBuilder, member: LeaveGroupMember) -> None:
+    remove(away, member, 0, *removal("a"), group_record(3), target_epoch(3))
+    remove(away, member, ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+# Reasons
+
+
+def test_epoch_without_a_reason_is_rejected(built: GroupBuilder) -> None:
+    built.at_ms += 10_000
+    built.append_records(member_record("a", server_assignor="range"), group_record(3))
+    built.append_records(member_record("a", server_assignor="range", subscribed_regex="new"))
+    with expect("consumer-steps"):
+        built.append_records(group_record(4))
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        (member_record("a", subscribed_topics=("t", "u")),),
+        (member_record("a", server_assignor="range"),),
+        (member_record("b"),),
+        (RegularExpressionRecord(group_id="k", regex="r", topics=(), version=1, resolved_ms=0),),
+    ],
+    ids=repr,
+)
+def test_epoch_with_a_reason_breaks_no_rule(built: GroupBuilder, records: Any) -> None:
+    built.at_ms += 10_000
+    built.append_records(*records, group_record(3))
+
+
+def test_changed_topic_is_a_reason_for_an_epoch(built: GroupBuilder) -> None:
+    built.at_ms += 10_000
+    built.append(history.ConsumerTopicsChanged, topics=(("t", T, 3),))
+    built.append_records(group_record(3))

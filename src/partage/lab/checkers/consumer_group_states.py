@@ -32,6 +32,7 @@ from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from partage.wire.apis.heartbeat import HeartbeatRequest
 from partage.wire.apis.join_group import JoinGroupRequest
+from partage.wire.apis.leave_group import LeaveGroupRequest
 from partage.wire.apis.offset_commit import OffsetCommitRequest
 from partage.wire.apis.sync_group import SyncGroupRequest
 
@@ -116,6 +117,7 @@ class ConsumerGroupStates:
             | OffsetCommitRequest
             | SyncGroupRequest
             | HeartbeatRequest
+            | LeaveGroupRequest
         )
         if isinstance(message, kinds):
             self._marks[entry.serial] = len(self.durable)

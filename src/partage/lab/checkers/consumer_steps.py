@@ -6,16 +6,19 @@
 - A member that takes over an instance id gets the target of the former member, and keeps the
   partitions of that target.
 - A change of the subscription raises the epoch of the group, unless it is a regular expression
-  whose topics are not known yet. So does a change of the assignor that most members prefer.
+  whose topics are not known yet. So does a change of the assignor that most members prefer. The
+  epoch grows only for these reasons, for a member that joins or is removed, and for other topics.
 - A member whose heartbeat changes its topics has no partitions of other topics.
 - A target covers the subscribed topics, as far as they existed before its epoch.
-- After a member has left, it is not in the group; a static member that leaves for a while stays.
+- After a member has left, or an administrator has removed it, it is not in the group. A static
+  member that leaves for a while stays.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from partage.lab.checkers.consumer_group_log import (
@@ -31,15 +34,22 @@ from partage.lab.history import (
     ResponseSent,
     RuleViolationError,
 )
+from partage.lab.names import CONSUMER_GROUP
+from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 from partage.wire.apis.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from partage.wire.apis.leave_group import (
+    LeaveGroupMember,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+)
 
 _UNREVOKED: Final = 1
 _LEAVE, _STATIC_LEAVE = -1, -2
-_GROUP, _TARGET, _ASSIGNMENT = 3, 6, 8
+_GROUP, _MEMBER, _TARGET, _ASSIGNMENT, _REGEX = 3, 5, 6, 8, 16
 #: The coordinator knows a topic after this time, if it is not paused.
 _TOPIC_DELAY_MS: Final = 5_000
 
@@ -58,6 +68,9 @@ class ConsumerStepsChecker:
         self._before: LoggedGroup | None = None  # the append under way; None without one
         self._topics: dict[str, _Topic] = {}
         self._topics_at_epoch: dict[str, _Topic] = {}  # those that had not changed for a while
+        self._changed_ms = 0  # the last change of any topic
+        self._epoch_ms = 0  # the last record of an epoch
+        self._has_reason = False  # for another epoch
         states.on_record(self._on_record)
         states.on_append_end(self._on_append_end)
         history.subscribe(ConsumerTopicsChanged, self._on_topics)
@@ -69,6 +82,8 @@ class ConsumerStepsChecker:
             known = self._topics.get(name)
             is_same = known is not None and known[:2] == (topic_id, count)
             found[name] = known if known and is_same else (topic_id, count, entry.at_ms)
+        if found != self._topics:
+            self._changed_ms = entry.at_ms
         self._topics = found
 
     # Records
@@ -78,9 +93,13 @@ class ConsumerStepsChecker:
     ) -> None:
         if self._before is None:
             self._before = before
-        if after.epoch is None or key.is_tombstone:
+        if after.epoch is None:
             return  # an upgrade writes the epoch last
+        self._has_reason |= self._is_reason(key, before, after)
+        if key.is_tombstone:
+            return
         if key.type == _GROUP:
+            self._check_reason(at_ms, before, after)
             self._topics_at_epoch = {
                 name: topic
                 for name, topic in self._topics.items()
@@ -93,6 +112,25 @@ class ConsumerStepsChecker:
             # a member that takes over an instance id begins with epoch 0
             if old is not None and old.is_stored and old.epoch >= 0 and new.epoch > 0:
                 _check_step(key.name, old, new, after.target_epoch)
+
+    def _is_reason(self, key: LogChangeKey, before: LoggedGroup, after: LoggedGroup) -> bool:
+        """True if a record is a reason for a new epoch."""
+        if key.type == _REGEX:
+            return before.regexes.get(key.name) != after.regexes.get(key.name)
+        if key.type != _MEMBER:
+            return False
+        if key.is_tombstone or self._preferred_assignor(before) != self._preferred_assignor(after):
+            return True
+        old, new = before.members.get(key.name, LoggedMember()), after.members[key.name]
+        is_matched = new.regex is None or new.regex in after.regexes
+        return new.topics != old.topics or (new.regex != old.regex and is_matched)
+
+    def _check_reason(self, at_ms: int, before: LoggedGroup, after: LoggedGroup) -> None:
+        """Check that a new epoch has a reason since the last one."""
+        may_have_other_topics = self._changed_ms >= self._epoch_ms - _TOPIC_DELAY_MS
+        if before.epoch is not None and not self._has_reason and not may_have_other_topics:
+            _break(f"the group moves from {before.epoch} to {after.epoch} without a reason")
+        self._has_reason, self._epoch_ms = False, at_ms
 
     def _check_coverage(self, group: LoggedGroup) -> None:
         if group.target_epoch != group.epoch:
@@ -165,6 +203,9 @@ class ConsumerStepsChecker:
 
     def _on_response(self, entry: ResponseSent) -> None:
         request, response = entry.request.message, entry.message
+        if isinstance(request, LeaveGroupRequest) and request.group_id == CONSUMER_GROUP:
+            assert isinstance(response, LeaveGroupResponse)
+            self._check_removals(request, response, self._states.possible(entry))
         if not isinstance(request, ConsumerGroupHeartbeatRequest):
             return
         assert isinstance(response, ConsumerGroupHeartbeatResponse)
@@ -194,6 +235,16 @@ class ConsumerStepsChecker:
                     f"{name} has partitions of topics other than {topics}",
                 )
 
+    def _check_removals(
+        self, request: LeaveGroupRequest, response: LeaveGroupResponse, groups: list[LoggedGroup]
+    ) -> None:
+        if any(group.epoch is None for group in groups):
+            return  # the group may have been a classic one
+        for asked, result in zip(request.members, response.members, strict=False):
+            if result.error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID):
+                is_missing = partial(_lacks_member, member=asked)
+                _expect(groups, is_missing, f"after LeaveGroup {asked} is in the group")
+
     def _unsubscribed(self, group: LoggedGroup, member: LoggedMember) -> set[LoggedPartition]:
         """Return the assigned partitions of topics that a member certainly does not want.
 
@@ -214,6 +265,17 @@ def _check_step(name: str, old: LoggedMember, new: LoggedMember, target_epoch: i
         _break(f"{name} moves from {old.epoch} to {new.epoch}, not to {expected}: {new}")
     if new.previous_epoch != old.epoch:
         _break(f"{name} has the previous epoch {new.previous_epoch}, not {old.epoch}")
+
+
+def _lacks_member(group: LoggedGroup, member: LeaveGroupMember) -> bool:
+    """True if the group lacks the member that a LeaveGroup names by its id or instance id."""
+    members = group.stored_members()
+    if member.group_instance_id is None:
+        return member.member_id not in members
+    return not any(
+        each.instance_id == member.group_instance_id and member.member_id in ("", name)
+        for name, each in members.items()
+    )
 
 
 def _names(group: LoggedGroup, member: LoggedMember) -> set[str]:

@@ -48,7 +48,6 @@ def main() -> None:
     machine = f"{description}; {sync}; {loop}"
     console.print(machine, highlight=False)
     results: dict[str, Any] = {}
-    tables: dict[str, str] = {}
     measured: dict[str, MeasuredTable] = {}
     report = {"machine": machine, "fdatasync_ms": sync._asdict(), "questions": results}
     for name in chosen.names or BENCHMARKS:
@@ -62,17 +61,16 @@ def main() -> None:
             console.print(table_of(benchmark.TITLE, figures))
         conditions = f"{machine}. {time.monotonic() - began:.0f} s; {machine_load}"
         console.print(f"[dim]{name}: {conditions}[/dim]", highlight=False)
-        tables[name] = table(figures, conditions)
         measured[name] = MeasuredTable(machine=description, figures=tuple(figures))
         results[name] = {"busy": conditions, "figures": [f.as_json() for f in figures]}
-        if chosen.page and hasattr(benchmark, "draw"):
-            benchmark.draw(chosen.page.parent)
+        if chosen.page:  # at once: a run takes more than an hour
+            update(chosen.page, {name: table(figures, conditions)})
+            save(chosen.page.with_suffix(".json"), {name: measured[name]})
+            if hasattr(benchmark, "draw"):
+                benchmark.draw(chosen.page.parent)
         if chosen.json:
             chosen.json.write_text(json.dumps(report, indent=2))
-    if chosen.page:
-        update(chosen.page, tables)
-        save(chosen.page.with_suffix(".json"), measured)
-    elif not chosen.quick:
+    if not (chosen.page or chosen.quick):
         committed = load(COMMITTED)
         console.print()
         console.print(

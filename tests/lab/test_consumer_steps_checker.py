@@ -122,7 +122,11 @@ def away() -> GroupBuilder:
 
 
 def take_over(
-    away: GroupBuilder, *indexes: int, assigned: tuple[int, ...] = (0, 1), **fields: Any
+    away: GroupBuilder,
+    *indexes: int,
+    assigned: tuple[int, ...] = (0, 1),
+    since: int = 2,
+    **fields: Any,
 ) -> None:
     """Let "b" take over the instance id of "a", with this target."""
     message = ConsumerGroupHeartbeatRequest(
@@ -133,8 +137,8 @@ def take_over(
         *removal("a"),
         member_record("b", **INSTANCE | fields),
         target("b", *indexes),
-        assignment("b", 0, dict.fromkeys(assigned, 2)),
-        assignment("b", 2, dict.fromkeys(assigned, 2)),
+        assignment("b", 0, dict.fromkeys(assigned, since)),
+        assignment("b", 2, dict.fromkeys(assigned, since)),
     )
 
 
@@ -150,6 +154,11 @@ def test_takeover_without_the_target_is_rejected(away: GroupBuilder) -> None:
 def test_takeover_without_a_partition_is_rejected(away: GroupBuilder) -> None:
     with expect("consumer-(steps|reconciliation)"):
         take_over(away, 0, 1, assigned=(0,))
+
+
+def test_takeover_with_other_epochs_of_the_partitions_is_rejected(away: GroupBuilder) -> None:
+    with expect("consumer-steps"):
+        take_over(away, 0, 1, since=1)
 
 
 def test_takeover_with_other_topics_in_the_same_epoch_is_rejected(away: GroupBuilder) -> None:

@@ -4,7 +4,7 @@
   others, its epoch grows by one, but not above that of the target. In all other states it has the
   epoch of the target. The previous epoch of a member is that before its step.
 - A member that takes over an instance id gets the target of the former member, and keeps the
-  partitions of that target.
+  partitions of that target, with the epochs at which they were assigned.
 - A change of the subscription raises the epoch of the group, unless it is a regular expression
   whose topics are not known yet. So does a change of the assignor that most members prefer. The
   epoch grows only for these reasons, for a member that joins or is removed, and for other topics.
@@ -193,10 +193,14 @@ class ConsumerStepsChecker:
             subscribed = {
                 self._topics[each][0] for each in _names(after, new) if each in self._topics
             }
-            kept = {
-                place for place in old.assigned if place in new.target and place[0] in subscribed
+            lost = {
+                place
+                for place, epoch in old.assigned.items()
+                if place in new.target
+                and place[0] in subscribed
+                and new.assigned.get(place) != epoch
             }
-            if lost := kept - new.assigned.keys():
+            if lost:
                 _break(f"{name} takes over {old.instance_id} without {_text(lost)}")
 
     # Responses

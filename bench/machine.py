@@ -46,7 +46,7 @@ def fdatasync_time(count: int = 200) -> SyncTime:
 def interpreter_time(rounds: int = 5) -> float:
     """Return the seconds that a loop of 2,000,000 steps takes in Python: the best of some rounds.
 
-    With it, figures of different machines can be compared.
+    It shows how much of a difference between two machines is that of their speed.
     """
     times_s = []
     for _ in range(rounds):

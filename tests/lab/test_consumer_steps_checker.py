@@ -13,6 +13,7 @@ from partage.coordinator.consumer_group.records import (
 )
 from partage.lab import history
 from partage.model.errors import ErrorCode
+from partage.store.record_formats import encode_record
 from partage.wire.apis.consumer_group_heartbeat import (
     CONSUMER_GROUP_HEARTBEAT,
     ConsumerGroupHeartbeatRequest,
@@ -196,13 +197,13 @@ def test_unknown_expression_or_default_assignor_keeps_the_epoch(built: GroupBuil
     built.append_records(member_record("a", subscribed_regex="unknown"))
 
 
-def change_topics(built: GroupBuilder, *records: Any) -> None:
-    """Let "a" subscribe to another topic instead, with these records."""
+def change_topics(built: GroupBuilder, epoch: int = 3) -> None:
+    """Let "a" subscribe to another topic instead, which raises the epoch of the group."""
     message = ConsumerGroupHeartbeatRequest(
         group_id="k", member_id="a", member_epoch=2, subscribed_topic_names=["u"]
     )
     asked = built.receive_request(CONSUMER_GROUP_HEARTBEAT, message, client="a", connection=1)
-    built.append_records(member_record("a", subscribed_topics=("u",)), group_record(3), *records)
+    built.append_records(member_record("a", subscribed_topics=("u",)), group_record(epoch))
     response = ConsumerGroupHeartbeatResponse(
         error_code=0, member_id="a", member_epoch=2, heartbeat_interval_ms=INTERVAL_MS
     )
@@ -306,3 +307,52 @@ def test_changed_topic_is_a_reason_for_an_epoch(built: GroupBuilder) -> None:
     built.at_ms += 10_000
     built.append(history.ConsumerTopicsChanged, topics=(("t", T, 3),))
     built.append_records(group_record(3))
+
+
+LOADED = dict(
+    encode_record(record)
+    for record in (
+        member_record("a"),
+        group_record(2),
+        target("a", 0, 1),
+        target_epoch(2),
+        assignment("a", 2, {0: 2, 1: 2}),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [(history.ShardLoaded, {"state": LOADED}), (history.StallEnded, {"began_ms": 0})],
+)
+def test_nothing_is_said_about_reasons_soon_after_a_disturbance(
+    built: GroupBuilder, kind: Any, fields: dict[str, Any]
+) -> None:
+    """The coordinator may learn of changed topics only then."""
+    built.at_ms += 10_000
+    built.append(kind, **fields)
+    built.append_records(group_record(3))
+    built.append_records(target("a", 0), target_epoch(3))
+    built.at_ms += 10_000
+    built.append_records(group_record(4))
+    with expect("consumer-steps"):
+        built.append_records(group_record(5))
+
+
+def test_target_of_an_earlier_epoch_need_not_cover_the_topics(built: GroupBuilder) -> None:
+    built.at_ms += 10_000
+    built.append_records(member_record("a", server_assignor="range"), group_record(3))
+    built.append_records(member_record("b"), group_record(4))
+    built.append_records(target("a", 0), target_epoch(3))
+
+
+def test_member_without_a_takeover_does_not_begin_with_epoch_0(away: GroupBuilder) -> None:
+    away.append_records(member_record("b"), group_record(3))
+    with expect("consumer-steps"):
+        away.append_records(assignment("b", 0, {}))
+
+
+def test_repeated_heartbeat_with_known_topics_is_not_judged(built: GroupBuilder) -> None:
+    """An earlier heartbeat with these topics may still wait for the target."""
+    built.append_records(member_record("a", subscribed_topics=("u",)), group_record(3))
+    change_topics(built, epoch=4)

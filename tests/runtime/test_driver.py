@@ -45,6 +45,7 @@ from partage.coordinator.replies import (
     Reply,
 )
 from partage.coordinator.shard import Shard
+from partage.coordinator.timers import SessionTimer
 from partage.coordinator.unavailable_replies import error_reply
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
@@ -580,7 +581,11 @@ def test_repeated_heartbeat_that_changes_nothing_does_not_reach_the_shard(
     history.step("append", 0)
     history.step("durable", 0)
     history.driver.ready.clear()
+    session = SessionTimer("k", "n")
+    deadline_ms = history.driver.timers.armed[session]
+    history.step("timers", 1_000)
     history.step("consumer heartbeat", 2)
+    assert history.driver.timers.armed[session] == deadline_ms + 1_000
     ((_, reply),) = history.driver.ready
     assert isinstance(reply, ConsumerGroupHeartbeatReply)
     assert (reply.error, reply.member_id, reply.member_epoch) == (ErrorCode.NONE, "n", 2)

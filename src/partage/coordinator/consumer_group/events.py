@@ -36,8 +36,8 @@ class ConsumerGroupHeartbeat(GroupRequest, frozen=True, gc=False, kw_only=True):
 class RepeatedHeartbeat(GroupRequest, frozen=True, gc=False, kw_only=True):
     """A ConsumerGroupHeartbeat whose request a client has sent before, in few fields.
 
-    Only `Driver.answer` accepts it. A shard gets the complete event, unless the heartbeat still
-    changes nothing.
+    `Driver.answer` accepts it, and asks `Shard.find_unchanged`. If the heartbeat may change
+    something, `Shard.handle` gets the complete event. It does not accept this one.
 
     Attributes:
         original: The event of the first request. All repetitions have the same object. It has no

@@ -28,7 +28,7 @@ class UnchangedHeartbeat(msgspec.Struct, frozen=True, gc=False):
     It has the same effects again while the first three attributes are the same.
 
     Attributes:
-        original: The first of the repeated heartbeats.
+        original: The first of the repeated heartbeats; None if it is not a repeated one.
         applied: The number of records that its group had applied (`ConsumerGroup.applied`).
         updates: The number of updates of the catalogue (`Catalogue.updates`).
         session_timer: The timer that it restarted.
@@ -36,7 +36,7 @@ class UnchangedHeartbeat(msgspec.Struct, frozen=True, gc=False):
         reply: The reply to it. Connections recognize the same reply faster than an equal one.
     """
 
-    original: ConsumerGroupHeartbeat
+    original: ConsumerGroupHeartbeat | None
     applied: int
     updates: int
     session_timer: SessionTimer

@@ -31,25 +31,37 @@ def answer_unchanged(
     context: EventContext, group: ConsumerGroup, catalogue: Catalogue, event: ConsumerGroupHeartbeat
 ) -> bool:
     """Answer a heartbeat that changes nothing; return False if it needs all steps."""
-    member = group.members.get(event.member_id)
-    if member is None or not _is_unchanged(context, group, catalogue, member, event):
-        return False
+    unchanged = None
+    if event.original is not None:
+        unchanged = find_unchanged(group, catalogue, event.original)
+    if unchanged is None:
+        member = group.members.get(event.member_id)
+        if member is None or not _is_unchanged(context, group, catalogue, member, event):
+            return False
+        unchanged = _keep_unchanged(context, group, catalogue, member, event)
+    context.timers.append((unchanged.session_timer, context.at_ms + unchanged.session_timeout_ms))
+    context.replies.append((event.reply_to, unchanged.reply))
+    return True
+
+
+def _keep_unchanged(
+    context: EventContext,
+    group: ConsumerGroup,
+    catalogue: Catalogue,
+    member: ConsumerMember,
+    event: ConsumerGroupHeartbeat,
+) -> UnchangedHeartbeat:
+    """Return the effects of a heartbeat that changes nothing; keep them if it is a repeated one."""
     timeout_ms, interval_ms = catalogue.heartbeat_times_ms(group.id, context.settings.consumer)
     reply = ConsumerGroupHeartbeatReply(
         member_id=member.id, member_epoch=event.member_epoch, heartbeat_interval_ms=interval_ms
     )
+    unchanged = UnchangedHeartbeat(
+        event.original, group.applied, catalogue.updates, member.session_timer, timeout_ms, reply
+    )
     if event.original is not None:
-        member.unchanged = UnchangedHeartbeat(
-            event.original,
-            group.applied,
-            catalogue.updates,
-            member.session_timer,
-            timeout_ms,
-            reply,
-        )
-    context.timers.append((member.session_timer, context.at_ms + timeout_ms))
-    context.replies.append((event.reply_to, reply))
-    return True
+        member.unchanged = unchanged
+    return unchanged
 
 
 def find_unchanged(

@@ -1,15 +1,19 @@
 """Rule ``consumer-steps``: members move to their target in the steps that KIP-848 defines.
 
-- A member that must give up partitions keeps its epoch. If it has given them up and must give up
-  others, its epoch grows by one, but not above that of the target. In all other states it has the
+- A member that must give up partitions keeps its epoch. If it must then give up other partitions,
+  too, its epoch grows by one, but not above that of the target. In all other states it has the
   epoch of the target. The previous epoch of a member is that before its step.
-- A member that takes over an instance id gets the target of the former member, and keeps the
-  partitions of that target, with the epochs at which they were assigned.
+- A member that takes over an instance id gets the target and the assignment of the former member.
 - A change of the subscription raises the epoch of the group, unless it is a regular expression
   whose topics are not known yet. So does a change of the assignor that most members prefer. The
-  epoch grows only for these reasons, for a member that joins or is removed, and for other topics.
+  epoch grows only for these reasons, for a member that joins or is removed, for other topics, and
+  after an upgrade.
 - A member whose heartbeat changes its topics has no partitions of other topics.
 - A target covers the subscribed topics, as far as they existed before its epoch.
+
+The coordinator learns of changed topics later, above all after a pause or a load. So for a while
+nothing is said about topics and reasons then.
+
 - After a member has left, or an administrator has removed it, it is not in the group. A static
   member that leaves for a while stays.
 """
@@ -33,8 +37,10 @@ from partage.lab.history import (
     History,
     ResponseSent,
     RuleViolationError,
+    ShardLoaded,
+    StallEnded,
 )
-from partage.lab.names import CONSUMER_GROUP
+from partage.lab.names import CONSUMER_GROUP, ROGUE_MEMBER
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 from partage.wire.apis.consumer_group_heartbeat import (
@@ -69,11 +75,15 @@ class ConsumerStepsChecker:
         self._topics: dict[str, _Topic] = {}
         self._topics_at_epoch: dict[str, _Topic] = {}  # those that had not changed for a while
         self._changed_ms = 0  # the last change of any topic
+        self._disturbed_ms = 0  # the last load, and the end of the last pause
         self._epoch_ms = 0  # the last record of an epoch
-        self._has_reason = False  # for another epoch
+        self._has_reason = False  # something since that record may be a reason for the next epoch
+        self._removed: LoggedMember | None = None  # the member that was removed last
         states.on_record(self._on_record)
         states.on_append_end(self._on_append_end)
         history.subscribe(ConsumerTopicsChanged, self._on_topics)
+        history.subscribe(ShardLoaded, self._on_load)
+        history.subscribe(StallEnded, self._on_disturbance)
         history.subscribe(ResponseSent, self._on_response)
 
     def _on_topics(self, entry: ConsumerTopicsChanged) -> None:
@@ -86,6 +96,14 @@ class ConsumerStepsChecker:
             self._changed_ms = entry.at_ms
         self._topics = found
 
+    def _on_load(self, entry: ShardLoaded) -> None:
+        """Forget what a lost append has told."""
+        self._has_reason = True
+        self._on_disturbance(entry)
+
+    def _on_disturbance(self, entry: ShardLoaded | StallEnded) -> None:
+        self._disturbed_ms = entry.at_ms
+
     # Records
 
     def _on_record(
@@ -94,23 +112,22 @@ class ConsumerStepsChecker:
         if self._before is None:
             self._before = before
         if after.epoch is None:
+            if before.epoch is not None:  # the group is removed
+                self._before = None
             return  # an upgrade writes the epoch last
         self._has_reason |= self._is_reason(key, before, after)
         if key.is_tombstone:
-            return
-        if key.type == _GROUP:
-            self._check_reason(at_ms, before, after)
-            self._topics_at_epoch = {
-                name: topic
-                for name, topic in self._topics.items()
-                if topic[2] <= at_ms - _TOPIC_DELAY_MS
-            }
+            if key.type == _ASSIGNMENT:
+                self._removed = before.members.get(key.name)
+        elif key.type == _GROUP:
+            self._on_epoch(at_ms, before, after)
         elif key.type == _TARGET:
             self._check_coverage(after)
         elif key.type == _ASSIGNMENT:
             old, new = before.members.get(key.name), after.members[key.name]
-            # a member that takes over an instance id begins with epoch 0
-            if old is not None and old.is_stored and old.epoch >= 0 and new.epoch > 0:
+            if new.epoch == 0:
+                _check_takeover(key.name, self._removed, new)
+            elif old is not None and old.is_stored and old.epoch >= 0 and new.epoch > 0:
                 _check_step(key.name, old, new, after.target_epoch)
 
     def _is_reason(self, key: LogChangeKey, before: LoggedGroup, after: LoggedGroup) -> bool:
@@ -125,12 +142,20 @@ class ConsumerStepsChecker:
         is_matched = new.regex is None or new.regex in after.regexes
         return new.topics != old.topics or (new.regex != old.regex and is_matched)
 
-    def _check_reason(self, at_ms: int, before: LoggedGroup, after: LoggedGroup) -> None:
-        """Check that a new epoch has a reason since the last one."""
+    def _on_epoch(self, at_ms: int, before: LoggedGroup, after: LoggedGroup) -> None:
+        """Check that a new epoch has a reason since the last one; note the known topics."""
+        is_disturbed = self._disturbed_ms > at_ms - _TOPIC_DELAY_MS
         may_have_other_topics = self._changed_ms >= self._epoch_ms - _TOPIC_DELAY_MS
-        if before.epoch is not None and not self._has_reason and not may_have_other_topics:
+        has_reason = self._has_reason or is_disturbed or may_have_other_topics
+        if before.epoch is not None and not has_reason:
             _break(f"the group moves from {before.epoch} to {after.epoch} without a reason")
-        self._has_reason, self._epoch_ms = False, at_ms
+        is_upgrade = before.epoch is None and self._states.replaced is not None
+        self._has_reason, self._epoch_ms = is_upgrade or is_disturbed, at_ms
+        self._topics_at_epoch = {
+            name: topic
+            for name, topic in self._topics.items()
+            if topic[2] <= at_ms - _TOPIC_DELAY_MS and not is_disturbed
+        }
 
     def _check_coverage(self, group: LoggedGroup) -> None:
         if group.target_epoch != group.epoch:
@@ -160,8 +185,6 @@ class ConsumerStepsChecker:
             new_name, new = name, after.stored_members().get(name)
             if old.instance_id is not None and old.epoch == _STATIC_LEAVE:
                 new_name, new = instances.get(old.instance_id, (name, None))
-                if new is not None and new.epoch >= 0:
-                    self._check_takeover(new_name, old, new, before, after)
             if new is None or after.epoch != before.epoch:
                 continue
             is_matched = new.regex is None or new.regex in before.regexes.keys() & after.regexes
@@ -176,32 +199,6 @@ class ConsumerStepsChecker:
         """Return the assignor that most members prefer; the order of the setting decides a tie."""
         votes = Counter(member.assignor for member in group.stored_members().values())
         return max(self._assignors, key=lambda name: votes[name])
-
-    def _check_takeover(
-        self,
-        name: str,
-        old: LoggedMember,
-        new: LoggedMember,
-        before: LoggedGroup,
-        after: LoggedGroup,
-    ) -> None:
-        if before.target_epoch != after.target_epoch:
-            return
-        if new.target != old.target:
-            _break(f"{name} takes over {old.instance_id} without its target")
-        if (new.topics, new.regex) == (old.topics, old.regex):
-            subscribed = {
-                self._topics[each][0] for each in _names(after, new) if each in self._topics
-            }
-            lost = {
-                place
-                for place, epoch in old.assigned.items()
-                if place in new.target
-                and place[0] in subscribed
-                and new.assigned.get(place) != epoch
-            }
-            if lost:
-                _break(f"{name} takes over {old.instance_id} without {_text(lost)}")
 
     # Responses
 
@@ -231,8 +228,10 @@ class ConsumerStepsChecker:
                 for group in groups
                 if name in group.members and group.members[name].topics == topics
             ]
-            # otherwise it waited for a target, and a later heartbeat changed the topics again
-            if groups[-1] in changed:
+            # Otherwise an earlier heartbeat with these topics may wait for a target, or a later one
+            # has changed the topics again.
+            is_new = groups[0] not in changed and groups[-1] in changed
+            if is_new and entry.request.client != ROGUE_MEMBER:
                 _expect(
                     changed,
                     lambda group: not self._unsubscribed(group, group.members[name]),
@@ -259,6 +258,16 @@ class ConsumerStepsChecker:
         names = _names(group, member)
         foreign = {topic[0] for name, topic in self._topics.items() if name not in names}
         return {place for place in member.assigned if place[0] in foreign}
+
+
+def _check_takeover(name: str, old: LoggedMember | None, new: LoggedMember) -> None:
+    """Check a member that takes over the instance id of another one: it begins with epoch 0."""
+    if old is None or old.instance_id != new.instance_id:
+        _break(f"{name} begins with epoch 0, but takes over no instance id")
+    elif new.target != old.target:
+        _break(f"{name} takes over {old.instance_id} without its target")
+    elif (new.assigned, new.pending) != (old.assigned, old.pending):
+        _break(f"{name} takes over {old.instance_id} without its assignment: {old}")
 
 
 def _check_step(name: str, old: LoggedMember, new: LoggedMember, target_epoch: int) -> None:
@@ -292,10 +301,6 @@ def _expect(
 ) -> None:
     if not any(holds(group) for group in groups):
         _break(description)
-
-
-def _text(partitions: set[LoggedPartition]) -> str:
-    return " ".join(f"{topic_id.hex()[:4]}-{index}" for topic_id, index in sorted(partitions))
 
 
 def _break(description: str) -> None:

@@ -591,6 +591,37 @@ def test_repeated_heartbeat_that_changes_nothing_does_not_reach_the_shard(
     assert (reply.error, reply.member_id, reply.member_epoch) == (ErrorCode.NONE, "n", 2)
 
 
+def test_request_of_a_heartbeat_that_failed_gets_an_error(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(shard: Shard, event: object) -> None:
+        raise RuntimeError(f"no effects of {event}")
+
+    monkeypatch.setattr(Shard, "heartbeat_effects", fail)
+    original = ConsumerGroupHeartbeat(
+        at_ms=NOW_MS,
+        reply_to=Ticket(None),
+        group_id="k",
+        member_id="n",
+        generated_member_id="",
+        member_epoch=2,
+        client_id="c",
+        client_host="/",
+    )
+    requests: list[Request] = [
+        Heartbeat(at_ms=NOW_MS, reply_to=Ticket(1), group_id="g", generation=1, member_id="m"),
+        RepeatedHeartbeat(at_ms=NOW_MS, reply_to=Ticket(2), group_id="k", original=original),
+    ]
+    for request in requests:
+        with pytest.raises(RuntimeError, match="no effects"):
+            driver.answer(request)
+    driver.fail()
+    assert [(ticket, reply.error) for ticket, reply in driver.pop_ready(9)] == [
+        (1, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (2, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ]
+
+
 REPLY = HeartbeatReply(ErrorCode.NONE)
 RECORD = OffsetRecord(group_id="g", topic="t", partition=0, offset=1, commit_ms=NOW_MS)
 GROUP_EVENT = GroupEvent(

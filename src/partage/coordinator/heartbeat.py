@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from partage.coordinator.event_context import EventContext
 from partage.coordinator.events import Heartbeat
 from partage.coordinator.group import Group
 from partage.coordinator.member import Member
@@ -29,18 +28,17 @@ def heartbeat_error(error: ErrorCode) -> HeartbeatReply:
     return _REPLIES[error]
 
 
-def heartbeat(context: EventContext, group: Group, event: Heartbeat) -> None:
-    """Handle a Heartbeat for an existing group."""
+def heartbeat(group: Group, event: Heartbeat) -> tuple[HeartbeatReply, Member | None]:
+    """Return the reply to a Heartbeat for an existing group, and the member that it keeps alive.
+
+    Nothing else depends on a Heartbeat, so it needs no context.
+    """
     member = group.validate_member(event.member_id, event.instance_id)
     if not isinstance(member, Member):
-        context.reply(event.reply_to, _REPLIES[member])
-        return
+        return _REPLIES[member], None
     if event.generation != group.record.generation:
-        context.reply(event.reply_to, _REPLIES[ErrorCode.ILLEGAL_GENERATION])
-        return
+        return _REPLIES[ErrorCode.ILLEGAL_GENERATION], None
     reply = _ALIVE.get(group.state)
     if reply is None:
-        context.reply(event.reply_to, _REPLIES[RESPONSE_ERRORS[_TABLE[group.state]]])
-        return
-    context.restart_session(member)
-    context.replies.append((event.reply_to, reply))
+        return _REPLIES[RESPONSE_ERRORS[_TABLE[group.state]]], None
+    return reply, member

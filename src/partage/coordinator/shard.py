@@ -37,7 +37,6 @@ from partage.coordinator.consumer_group.events import (
 )
 from partage.coordinator.consumer_group.group import ConsumerGroup
 from partage.coordinator.consumer_group.heartbeat import on_target_computed
-from partage.coordinator.consumer_group.member import UnchangedHeartbeat
 from partage.coordinator.consumer_group.records import (
     ConsumerGroupRecord,
     ConsumerGroupTombstone,
@@ -93,6 +92,7 @@ from partage.coordinator.replies import (
     FetchOffsetsReply,
     JoinReply,
     LeaveReply,
+    Reply,
     SyncReply,
 )
 from partage.coordinator.response_table import RESPONSE_ERRORS, RESPONSES, RequestCase
@@ -313,7 +313,10 @@ class Shard:
         group = self.groups.get(event.group_id)
         # the group with the empty id can only hold offsets
         if isinstance(group, Group) and event.group_id:
-            heartbeat(context, group, event)
+            reply, member = heartbeat(group, event)
+            if member is not None:
+                context.restart_session(member)
+            context.reply(event.reply_to, reply)
         elif isinstance(group, ConsumerGroup):
             classic_members.heartbeat_of_classic_member(context, group, self.catalogue, event)
         else:
@@ -419,16 +422,30 @@ class Shard:
         ):
             consumer_requests.handle_heartbeat(context, self.catalogue, event)
 
-    def find_unchanged(self, event: RepeatedHeartbeat) -> UnchangedHeartbeat | None:
-        """Return the effects of a repeated heartbeat that still changes nothing.
+    def heartbeat_effects(
+        self, event: Heartbeat | RepeatedHeartbeat
+    ) -> tuple[Reply, SessionTimer | None, int] | None:
+        """Return the effects of a heartbeat that stores nothing, without a context.
 
         Returns:
-            None if the complete event must be handled.
+            The reply, the session timer that the heartbeat restarts, if any, and its time in ms.
+            None if `handle` must find the effects.
         """
         group = self.groups.get(event.group_id)
-        if type(group) is ConsumerGroup:
-            return find_unchanged(group, self.catalogue, event.original)
-        return None
+        if type(event) is Heartbeat:
+            if type(group) is not Group or not event.group_id:
+                return None
+            reply, member = heartbeat(group, event)
+            if member is None or member.is_parked:
+                return reply, None, 0
+            return reply, member.session_timer, member.session_timeout_ms
+        assert type(event) is RepeatedHeartbeat
+        if type(group) is not ConsumerGroup:
+            return None
+        unchanged = find_unchanged(group, self.catalogue, event.original)
+        if unchanged is None:
+            return None
+        return unchanged.reply, unchanged.session_timer, unchanged.session_timeout_ms
 
     def _describe_consumer_group(self, context: EventContext, event: DescribeConsumerGroup) -> None:
         group = self.groups.get(event.group_id)

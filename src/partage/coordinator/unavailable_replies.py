@@ -5,6 +5,7 @@ from __future__ import annotations
 from partage.coordinator.consumer_group.events import (
     ConsumerGroupHeartbeat,
     DescribeConsumerGroup,
+    RepeatedHeartbeat,
 )
 from partage.coordinator.consumer_group.replies import (
     ConsumerGroupHeartbeatReply,
@@ -77,7 +78,7 @@ def error_reply(event: Request, error: ErrorCode) -> Reply:
             return DeleteGroupReply(error=error)
         case DeleteOffsets():
             return DeleteOffsetsReply(error=error)
-        case ConsumerGroupHeartbeat():
+        case ConsumerGroupHeartbeat() | RepeatedHeartbeat():
             return ConsumerGroupHeartbeatReply(error=error)
         case DescribeConsumerGroup():
             return DescribeConsumerGroupReply(error=error, group_id=event.group_id)

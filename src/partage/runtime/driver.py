@@ -13,7 +13,7 @@ from partage.coordinator.consumer_group.events import (
     TargetComputed,
     TopicsChanged,
 )
-from partage.coordinator.events import Request, TimerFired
+from partage.coordinator.events import Heartbeat, Request, TimerFired
 from partage.coordinator.outcome import GroupEvent, Outcome
 from partage.coordinator.records import Record
 from partage.coordinator.replies import Reply
@@ -54,19 +54,21 @@ class Driver(ShardDriver[Shard, Record, Reply]):
             send it after the replies that are `ready`. In other cases None.
         """
         shard = self.shard
-        if type(event) is RepeatedHeartbeat:
-            unchanged = None
-            if shard is not None and self._durable == self._applied:
-                unchanged = shard.find_unchanged(event)
-            if unchanged is not None:
-                timeout_ms = unchanged.session_timeout_ms
-                self.timers.set(unchanged.session_timer, event.at_ms + timeout_ms)
-                return unchanged.reply
-            event = event.complete()
-        if shard is None:
-            self.handle(event)
-            return None
         try:
+            if type(event) is Heartbeat or type(event) is RepeatedHeartbeat:
+                effects = None
+                if shard is not None and self._durable == self._applied:
+                    effects = shard.heartbeat_effects(event)
+                if effects is not None:
+                    reply, timer, timeout_ms = effects
+                    if timer is not None:
+                        self.timers.set(timer, event.at_ms + timeout_ms)
+                    return reply
+                if type(event) is RepeatedHeartbeat:
+                    event = event.complete()
+            if shard is None:
+                self.handle(event)
+                return None
             outcome = shard.handle(event)
         except BaseException:
             self._open_requests[event.reply_to] = event  # so that `fail` replies to it

@@ -26,7 +26,6 @@ from partage.coordinator.consumer_group.events import (
     TopicsChanged,
 )
 from partage.coordinator.consumer_group.group import ConsumerGroup, subscription_of
-from partage.coordinator.consumer_group.member import UnchangedHeartbeat
 from partage.coordinator.consumer_group.partitions import PartitionSet
 from partage.coordinator.consumer_group.replies import (
     ConsumerGroupHeartbeatReply,
@@ -136,24 +135,24 @@ class ConsumerHarness:
         shard = self.shard
         group = shard.groups.get(event.group_id)
         short = EventContext(event.at_ms, self.settings, _forbid_record)
-        unchanged = self._find_unchanged(event)
+        effects = self._repetition_effects(event)
         if not isinstance(group, ConsumerGroup) or not answer_unchanged(
             short, group, shard.catalogue, event
         ):
-            assert unchanged is None
+            assert effects is None
             return
-        if unchanged is not None:
+        if effects is not None:
             self.repetition_count += 1
-            deadline_ms = event.at_ms + unchanged.session_timeout_ms
-            assert short.timers == [(unchanged.session_timer, deadline_ms)]
-            assert short.replies == [(event.reply_to, unchanged.reply)]
+            reply, timer, timeout_ms = effects
+            assert short.timers == [(timer, event.at_ms + timeout_ms)]
+            assert short.replies == [(event.reply_to, reply)]
         self.short_path_count += 1
         full = EventContext(event.at_ms, self.settings, _forbid_record)
         handle_heartbeat(full, shard.catalogue, event)
         for effects in Outcome.__slots__:
             assert getattr(short, effects) == getattr(full, effects), effects
 
-    def _find_unchanged(self, event: ConsumerGroupHeartbeat) -> UnchangedHeartbeat | None:
+    def _repetition_effects(self, event: ConsumerGroupHeartbeat) -> Any:
         """Return what the shard knows of the heartbeat as a repeated one, if it is one."""
         if event.original is None:
             return None
@@ -164,7 +163,7 @@ class ConsumerHarness:
             original=event.original,
         )
         assert repeated.complete() == event
-        return self.shard.find_unchanged(repeated)
+        return self.shard.heartbeat_effects(repeated)
 
     def run_actions(self) -> None:
         """Run the pending actions, as the shell does."""

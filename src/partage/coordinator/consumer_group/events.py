@@ -36,7 +36,7 @@ class ConsumerGroupHeartbeat(GroupRequest, frozen=True, gc=False, kw_only=True):
 class RepeatedHeartbeat(GroupRequest, frozen=True, gc=False, kw_only=True):
     """A ConsumerGroupHeartbeat whose request a client has sent before, in few fields.
 
-    `Driver.answer` accepts it, and asks `Shard.find_unchanged`. If the heartbeat may change
+    `Driver.answer` accepts it, and asks `Shard.heartbeat_effects`. If the heartbeat may change
     something, `Shard.handle` gets the complete event. It does not accept this one.
 
     Attributes:

@@ -32,8 +32,8 @@ _CLASSIC_GROUP_MUTANTS: Final = (
     Mutant(
         "a Heartbeat does not extend the session",
         f"{_C}.heartbeat",
-        "    context.restart_session(member)\n",
-        "",
+        "    return reply, member\n",
+        "    return reply, None\n",
     ),
     Mutant(
         "an OffsetCommit of any generation is accepted",

@@ -234,7 +234,7 @@ async def _beat(
     """Send heartbeats at the interval; return the broker's share of a core, and the latencies."""
     latencies_s: list[float] = []
     is_measuring = False
-    # Each member sends two heartbeats before: a broker may treat later equal ones otherwise.
+    # Each member sends two heartbeats first: our broker answers the third in fewer steps.
     warm_up_s = 2 * _CROWD_INTERVAL_S
     until = time.perf_counter() + warm_up_s + seconds
 

@@ -102,12 +102,14 @@ class GroupBuilder(HistoryBuilder):
         code: int = 0,
         connection: int = 1,
         is_full: bool = False,
+        instance_id: str | None = None,
     ) -> None:
         """Append a heartbeat, the records that it causes, and its response."""
         message = ConsumerGroupHeartbeatRequest(
             group_id="k",
             member_id=name,
             member_epoch=epoch,
+            instance_id=instance_id,
             rebalance_timeout_ms=REBALANCE_MS if is_full or epoch == 0 else -1,
             topic_partitions=topics(owned),
         )

@@ -127,6 +127,14 @@ def test_removed_member_that_joins_again_has_no_partition(built: GroupBuilder) -
     built.heartbeat("b", 4, 5, assigned=(0, 1), records=added)
 
 
+def test_heartbeat_with_the_instance_id_of_another_member_must_be_fenced(
+    built: GroupBuilder,
+) -> None:
+    built.append_records(member_record("b", instance_id="i"), group_record(3))
+    with expect("consumer-fence"):
+        built.heartbeat("a", 2, 2, instance_id="i")
+
+
 @pytest.mark.parametrize("epoch", [4, 2])
 def test_group_epoch_must_grow_by_one(built: GroupBuilder, epoch: int) -> None:
     with expect("consumer-epochs"):

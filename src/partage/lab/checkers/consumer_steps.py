@@ -10,12 +10,11 @@
   after an upgrade.
 - A member whose heartbeat changes its topics has no partitions of other topics.
 - A target covers the subscribed topics, as far as they existed before its epoch.
-
-The coordinator learns of changed topics later, above all after a pause or a load. So for a while
-nothing is said about topics and reasons then.
-
 - After a member has left, or an administrator has removed it, it is not in the group. A static
   member that leaves for a while stays.
+
+The coordinator learns of changed topics late after a pause or a load. So for a while, the rule does
+not judge reasons and the coverage of targets.
 """
 
 from __future__ import annotations

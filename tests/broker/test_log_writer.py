@@ -146,10 +146,11 @@ class ThreadsDisk(RealDisk):
         (False, [Write("file", 8, [b"small"])], True),
         (True, [Write("file", 8, [b"small"])], False),
         (False, [Write("file", 0, [b"creates the file"])], False),
-        (False, [Write("file", 8, [bytes(5_000)])], False),
+        (False, [Write("file", 8, [bytes(256 * 1024)])], True),
+        (False, [Write("file", 8, [bytes(256 * 1024 + 1)])], False),
         (False, [Write(f"file{n}", 8, [b"one of many"]) for n in range(17)], False),
     ],
-    ids=["small", "synced", "first", "large", "many"],
+    ids=["small", "synced", "first", "largest", "too large", "many"],
 )
 def test_small_group_without_sync_is_written_on_the_loop(
     sync: bool, writes: list[Write], is_on_loop: bool, tmp_path: Path

@@ -15,7 +15,8 @@ import uvloop
 
 from partage.broker.clock import Clock
 from partage.broker.net.server import Server
-from partage.model.settings import ConnectionLimits
+from partage.model.settings import SYSTEM_BUFFER, ConnectionLimits
+from polled_conditions import eventually_async
 
 
 def test_connection_burst_does_not_exhaust_descriptors() -> None:
@@ -38,6 +39,36 @@ def test_connection_burst_does_not_exhaust_descriptors() -> None:
             await server.close()
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("size", [64 * 1024, SYSTEM_BUFFER])
+@pytest.mark.parametrize("new_loop", [asyncio.SelectorEventLoop, uvloop.new_event_loop])
+def test_accepted_sockets_have_the_send_buffer_of_the_setting(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], size: int
+) -> None:
+    """``socket.send.buffer.bytes``; -1 leaves the size to the operating system."""
+
+    async def story() -> int:
+        server = Server(ConnectionLimits(send_buffer_bytes=size), Clock())
+        address = await server.listen("127.0.0.1", 0)
+        _, client = await asyncio.open_connection(*address)
+        await eventually_async(lambda: server.connections)
+        (accepted,) = server.connections
+        assert accepted._transport is not None
+        at_broker = accepted._transport.get_extra_info("socket")
+        found = at_broker.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        client.close()
+        await server.close()
+        return int(found)
+
+    with socket.socket() as probe:
+        if size != SYSTEM_BUFFER:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+        expected = probe.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        found = runner.run(story())
+    # The system sets another size when it connects a socket whose size is left to it.
+    assert found == expected or (size == SYSTEM_BUFFER and found > expected)
 
 
 @pytest.mark.parametrize("turns", range(5))

@@ -71,6 +71,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_processing = False
         self._is_awaiting_turn = False
         self._has_turn = False
+        self._is_sending_due = False  # in the next turn of the loop
         self._is_closing = False
         self._is_reading = True
         self._is_writable = True
@@ -397,9 +398,22 @@ class Connection(asyncio.BufferedProtocol):
         self._process()
 
     def on_response_ready(self) -> None:
-        """Continue: a request of this connection has its response."""
-        if not self._is_processing:
+        """Continue: a request of this connection has its response.
+
+        Produce requests that overlap often complete together. Their responses are sent together in
+        the next turn of the loop: each system call may have to wake the client.
+        """
+        if self._is_processing or self._is_sending_due:
+            return
+        if len(self._in_flight) == 1:
             self._process()
+            return
+        self._is_sending_due = True
+        asyncio.get_running_loop().call_soon(self._send_ready)
+
+    def _send_ready(self) -> None:
+        self._is_sending_due = False
+        self._process()
 
     def close_for_error(self, why: str) -> None:
         """Close the connection because of a client error, and log the reason."""
@@ -410,6 +424,8 @@ class Connection(asyncio.BufferedProtocol):
         """Close the connection; responses that were sent still arrive."""
         self._drop_backlog()
         self._is_closing = True
+        if self._is_sending_due:
+            self._send_ready()
         if self._transport is not None and not self._is_processing:
             self._transport.close()
             self._closing_transport, self._transport = self._transport, None

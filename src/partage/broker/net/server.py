@@ -16,7 +16,7 @@ from partage.broker.net.descriptor_limit import raise_descriptor_limit
 from partage.broker.net.inbound_request import Handler
 from partage.broker.net.shared_resources import SharedResources
 from partage.model.addresses import Address
-from partage.model.settings import ConnectionLimits
+from partage.model.settings import SYSTEM_BUFFER, ConnectionLimits
 from partage.wire.apis import APIS
 
 log = logging.getLogger(__name__)
@@ -92,6 +92,10 @@ class Server:
                 continue  # a listener of a simulated world
             with socket.fromfd(listening.fileno(), listening.family, listening.type) as same:
                 same.listen(_BACKLOG)
+                # Accepted sockets inherit it.
+                if self.resources.limits.send_buffer_bytes != SYSTEM_BUFFER:
+                    size = self.resources.limits.send_buffer_bytes
+                    same.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
         self._idle_closer = loop.create_task(self._close_idle())
         bound = self._listener.sockets[0].getsockname()
         return Address(bound[0], bound[1])

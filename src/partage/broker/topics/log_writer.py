@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 CHECKPOINT_INTERVAL_S: Final = 1.0
 
 #: The size of a small group.
-_LOOP_BYTES_MAX: Final = 4096
+_LOOP_BYTES_MAX: Final = 256 * 1024
 _LOOP_WRITES_MAX: Final = 16
 #: A write on the loop that took longer waited for the device. The next ones then use the thread.
 _SLOW_WRITE_S: Final = 0.005

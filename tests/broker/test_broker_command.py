@@ -111,6 +111,7 @@ def test_advertised_address_is_sent_to_clients(tmp_path):
         ("--override x", "--override requires NAME=VALUE, not 'x'"),
         ("--override num.partition=3", "did you mean num.partitions?"),
         ("--override num.partitions=0", "must be between 1 and 10000"),
+        ("--override socket.send.buffer.bytes=0", "must be at least 1, or -1"),
         ("--override group.max.session.timeout.ms=5000", "group.min.session.timeout.ms is 6000"),
         (
             "--override group.consumer.session.timeout.ms=5000",

@@ -183,6 +183,28 @@ def test_slow_write_on_the_loop_moves_later_groups_to_the_thread(tmp_path: Path)
     asyncio.run(story())
 
 
+def test_larger_groups_try_the_loop_less_often_after_each_slow_one(tmp_path: Path) -> None:
+    async def story() -> None:
+        disk = ThreadsDisk(tmp_path)
+        writer = LogWriter(disk, sync=False, inline=False, now_s=lambda: disk.now_s)
+        small = [Write("file", 8, [b"small"])]
+        larger = [Write("file", 8, [bytes(4097)])]
+        disk.write_s = 0.25
+        assert await written(writer, larger) is None
+        disk.now_s += 10
+        assert await written(writer, larger) is None
+        disk.write_s = 0.0
+        disk.now_s += 19
+        assert await written(writer, larger) is None
+        assert await written(writer, small) is None
+        disk.now_s += 1
+        assert await written(writer, larger) is None
+        assert disk.on_loop == [True, True, False, True, True]
+        await writer.close()
+
+    asyncio.run(story())
+
+
 def test_failed_write_on_the_loop_is_reported(tmp_path: Path) -> None:
     async def story() -> None:
         disk = RealDisk(tmp_path)

@@ -41,34 +41,48 @@ def test_connection_burst_does_not_exhaust_descriptors() -> None:
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("size", [64 * 1024, SYSTEM_BUFFER])
-@pytest.mark.parametrize("new_loop", [asyncio.SelectorEventLoop, uvloop.new_event_loop])
+LOOPS = [asyncio.SelectorEventLoop, uvloop.new_event_loop]
+
+
+async def accepted_send_buffer(size: int) -> int:
+    """Return the send buffer of a socket that a server with this setting accepts."""
+    server = Server(ConnectionLimits(send_buffer_bytes=size), Clock())
+    address = await server.listen("127.0.0.1", 0)
+    _, client = await asyncio.open_connection(*address)
+    await eventually_async(lambda: server.connections)
+    (accepted,) = server.connections
+    assert accepted._transport is not None
+    at_broker = accepted._transport.get_extra_info("socket")
+    found = at_broker.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+    client.close()
+    await server.close()
+    return int(found)
+
+
+@pytest.mark.parametrize("new_loop", LOOPS)
 def test_accepted_sockets_have_the_send_buffer_of_the_setting(
-    new_loop: Callable[[], asyncio.AbstractEventLoop], size: int
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
-    """``socket.send.buffer.bytes``; -1 leaves the size to the operating system."""
-
-    async def story() -> int:
-        server = Server(ConnectionLimits(send_buffer_bytes=size), Clock())
-        address = await server.listen("127.0.0.1", 0)
-        _, client = await asyncio.open_connection(*address)
-        await eventually_async(lambda: server.connections)
-        (accepted,) = server.connections
-        assert accepted._transport is not None
-        at_broker = accepted._transport.get_extra_info("socket")
-        found = at_broker.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-        client.close()
-        await server.close()
-        return int(found)
-
+    size = 64 * 1024
     with socket.socket() as probe:
-        if size != SYSTEM_BUFFER:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
         expected = probe.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        found = runner.run(story())
-    # The system sets another size when it connects a socket whose size is left to it.
-    assert found == expected or (size == SYSTEM_BUFFER and found > expected)
+        assert runner.run(accepted_send_buffer(size)) == expected
+
+
+@pytest.mark.parametrize("new_loop", LOOPS)
+def test_send_buffer_may_be_left_to_the_system(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as plain,
+        socket.create_connection(plain.getsockname()),
+        plain.accept()[0] as accepted,
+    ):
+        expected = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert runner.run(accepted_send_buffer(SYSTEM_BUFFER)) == expected
 
 
 @pytest.mark.parametrize("turns", range(5))

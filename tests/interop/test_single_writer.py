@@ -115,8 +115,13 @@ def test_suspended_writer_is_rejected_after_its_successor_started(
 
 @pytest.mark.interop
 def test_writer_fenced_during_its_term_becomes_active_again(servers: str) -> None:
-    """Another producer with the same transactional id ends the term, but not the candidacy."""
+    """Another producer with the same transactional id ends the term, but not the candidacy.
+
+    The first writer is fenced between two transactions. A commit that arrives at Apache Kafka 4.4
+    while it fences the producer once got UNKNOWN_SERVER_ERROR, for which a candidate resigns.
+    """
     tokens: list[int] = []
+    has_committed, is_fenced = asyncio.Event(), asyncio.Event()
 
     def create_producer(transactional_id: str) -> Producer:
         return Producer({"bootstrap.servers": servers, "transactional.id": transactional_id})
@@ -127,13 +132,16 @@ def test_writer_fenced_during_its_term_becomes_active_again(servers: str) -> Non
             producer.begin_transaction()
             producer.produce("fenced", b"x")
             await asyncio.to_thread(producer.commit_transaction, PATIENCE_S)
+            has_committed.set()
+            await is_fenced.wait()
 
     async def main() -> None:
         async with SingleWriter(servers, "fenced", create_producer=create_producer, write=write):
-            await eventually_async(lambda: tokens)
+            await eventually_async(has_committed.is_set)
             other = create_producer("fenced")
             await asyncio.to_thread(other.init_transactions, PATIENCE_S)
-            await eventually_async(lambda: len(tokens) == 2)
+            is_fenced.set()
+            await eventually_async(lambda: len(tokens) >= 2)
 
     create_topic(servers, "fenced", 1)
     asyncio.run(main())

@@ -87,6 +87,10 @@ def apply_overrides(settings: BrokerSettings, overrides: Mapping[str, str]) -> B
     for names in _ASCENDING:
         _check_ascending(settings, names)
     _check_protocols(settings.groups.rebalance_protocols)
+    if not settings.limits.send_buffer_bytes:
+        raise OverrideError(
+            "socket.send.buffer.bytes must be at least 1, or -1 to let the system choose the size"
+        )
     consumer = settings.groups.consumer
     if consumer.heartbeat_interval_ms >= consumer.session_timeout_ms:
         raise OverrideError(

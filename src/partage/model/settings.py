@@ -90,9 +90,10 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     #: The maximum total size of responses that clients have not read; above it a Fetch returns
     #: less.
     responses_bytes_max: int = 256 * 1024 * 1024
-    #: The send buffer of each socket. Responses in a buffer that grows, as it does by default, are
-    #: no longer in the caches of the CPU when the client receives them: over the loopback
-    #: interface, large fetches then take half as long again. Kafka has 102,400 here.
+    #: The send buffer of each socket, at most ``net.core.wmem_max`` of Linux. Responses in a buffer
+    #: that grows, as it does by default, are no longer in the caches of the CPU when the client
+    #: receives them: over the loopback interface, large fetches of four connections then take half
+    #: as long again. Kafka has 102,400 here.
     send_buffer_bytes: int = 256 * 1024  # socket.send.buffer.bytes
     connections_max: int = 100_000
     idle_max_ms: int = 10 * MINUTE_MS

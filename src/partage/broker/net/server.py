@@ -92,10 +92,7 @@ class Server:
                 continue  # a listener of a simulated world
             with socket.fromfd(listening.fileno(), listening.family, listening.type) as same:
                 same.listen(_BACKLOG)
-                # Accepted sockets inherit it.
-                if self.resources.limits.send_buffer_bytes != SYSTEM_BUFFER:
-                    size = self.resources.limits.send_buffer_bytes
-                    same.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+                _set_send_buffer(same, self.resources.limits.send_buffer_bytes)
         self._idle_closer = loop.create_task(self._close_idle())
         bound = self._listener.sockets[0].getsockname()
         return Address(bound[0], bound[1])
@@ -177,6 +174,20 @@ class Server:
                 if idle_ms > allowed_ms and (is_stuck or not connection.has_pending_work):
                     log.info("closed the connection of %s: idle", connection.client_host)
                     connection.abort()
+
+
+def _set_send_buffer(listening: socket.socket, size: int) -> None:
+    """Set the send buffer of the sockets that will be accepted: they inherit it."""
+    if size == SYSTEM_BUFFER:
+        return
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+    except OSError as error:  # above the maximum of macOS; Linux takes its own maximum
+        log.warning(
+            "the system chooses the send buffers: socket.send.buffer.bytes=%d is refused: %s",
+            size,
+            error.strerror,
+        )
 
 
 async def _close_listener(listener: asyncio.Server) -> None:

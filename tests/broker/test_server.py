@@ -14,9 +14,11 @@ import pytest
 import uvloop
 
 from partage.broker.clock import Clock
-from partage.broker.net.server import Server
+from partage.broker.net.server import Server, _set_send_buffer
 from partage.model.settings import SYSTEM_BUFFER, ConnectionLimits
 from polled_conditions import eventually_async
+
+LOOPS = [asyncio.SelectorEventLoop, uvloop.new_event_loop]
 
 
 def test_connection_burst_does_not_exhaust_descriptors() -> None:
@@ -39,9 +41,6 @@ def test_connection_burst_does_not_exhaust_descriptors() -> None:
             await server.close()
 
     asyncio.run(story())
-
-
-LOOPS = [asyncio.SelectorEventLoop, uvloop.new_event_loop]
 
 
 async def accepted_send_buffer(size: int) -> int:
@@ -85,8 +84,17 @@ def test_send_buffer_may_be_left_to_the_system(
         assert runner.run(accepted_send_buffer(SYSTEM_BUFFER)) == expected
 
 
+def test_send_buffer_that_the_system_refuses_is_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    closed = socket.socket()
+    closed.close()  # Linux refuses no size of an open socket; macOS refuses large ones
+    _set_send_buffer(closed, 4096)
+    assert "socket.send.buffer.bytes=4096 is refused" in caplog.text
+
+
 @pytest.mark.parametrize("turns", range(5))
-@pytest.mark.parametrize("new_loop", [asyncio.SelectorEventLoop, uvloop.new_event_loop])
+@pytest.mark.parametrize("new_loop", LOOPS)
 def test_server_close_while_accepting_closes_the_connection(
     new_loop: Callable[[], asyncio.AbstractEventLoop], turns: int
 ) -> None:

@@ -184,7 +184,8 @@ def _set_send_buffer(listening: socket.socket, size: int) -> None:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
     except OSError as error:  # above the maximum of macOS; Linux takes its own maximum
         log.warning(
-            "the system chooses the send buffers: socket.send.buffer.bytes=%d is refused: %s",
+            "socket.send.buffer.bytes=%d is refused: %s; the system chooses the size now, "
+            "set a smaller one",
             size,
             error.strerror,
         )

@@ -4,11 +4,11 @@ Writes that are submitted while a group is being written wait for the next group
 determines the number of fsyncs per second, and the number of producers and commits that share one
 fsync grows with the load. A group contains all writes of a turn of the loop.
 
-Without sync, 4 KiB go into the page cache within microseconds and 256 KiB in about 0.1 ms, or 1 ms if
-the host must provide the pages. The way to the thread and back takes about as long, and needs more
-CPU time. So such a group is written on the loop, unless a recent one was slow there. After each
-slow group above 4 KiB, the pause before another try doubles: while a producer fills the queue of
-the disk, a try every ten seconds would delay heartbeats.
+Without sync, 4 KiB go into the page cache within microseconds and 256 KiB in about 0.1 ms, or 1 ms
+if the host must provide the pages. The way to the thread and back takes about as long, and needs
+more CPU time. So such a group is written on the loop, unless a recent one was slow there. After
+each slow group above 4 KiB, the pause before another try doubles: while a producer fills the queue
+of the disk, a try every ten seconds would delay heartbeats.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
@@ -108,6 +108,9 @@ class Broker:
         cluster: the membership in a cluster, None for a single broker.
         dynamic_configs: the configs of brokers and groups that clients have altered.
     """
+
+    #: The hosts of group shards; a simulated world observes them in a subclass.
+    shard_host_class: ClassVar[type[ShardHost]] = ShardHost
 
     def __init__(
         self,
@@ -291,7 +294,7 @@ class Broker:
         consumer = msgspec.structs.replace(
             self._settings.groups.consumer, assignors=self._assignors.names
         )
-        return ShardHost(
+        return self.shard_host_class(
             name,
             store,
             msgspec.structs.replace(self._settings.groups, consumer=consumer),

@@ -59,12 +59,13 @@ __all__ = [
     "TRANSACTION_CHECKERS",
     "Ledger",
     "attach_checkers",
+    "attach_coordinator_checkers",
 ]
 
-CHECKERS: Final = (
+#: The rules about group coordinators. They need requests, responses and records of shards only.
+COORDINATOR_CHECKERS: Final = (
     generations.GenerationsChecker,
     assignments.AssignmentsChecker,
-    partition_owners.PartitionOwnersChecker,
     sync_responses.SyncResponsesChecker,
     join_responses.JoinResponsesChecker,
     shard_ownership.ShardOwnershipChecker,
@@ -73,9 +74,13 @@ CHECKERS: Final = (
     cooperative_handover.CooperativeHandoverChecker,
     commits.CommitsChecker,
     session_expiry.SessionExpiryChecker,
+    responses.ResponsesChecker,
+)
+CHECKERS: Final = (
+    *COORDINATOR_CHECKERS,
+    partition_owners.PartitionOwnersChecker,
     records.RecordsChecker,
     reads.ReadsChecker,
-    responses.ResponsesChecker,
     deliveries.DeliveriesChecker,
     callbacks.CallbacksChecker,
     compaction.CompactionChecker,
@@ -94,18 +99,22 @@ TRANSACTION_CHECKERS: Final = (
     transaction_timeouts.TransactionTimeoutsChecker,
 )
 
-#: The rules about the group with the consumer protocol, for worlds that have one.
-CONSUMER_GROUP_CHECKERS: Final = (
+#: The rules about the coordinator of the group with the consumer protocol.
+CONSUMER_COORDINATOR_CHECKERS: Final = (
     consumer_epochs.ConsumerEpochsChecker,
     consumer_ownership.ConsumerOwnershipChecker,
     consumer_commits.ConsumerCommitsChecker,
     consumer_sessions.ConsumerSessionsChecker,
-    consumer_deliveries.ConsumerDeliveriesChecker,
     group_migrations.GroupMigrationsChecker,
-    consumer_requests.ConsumerRequestsChecker,
     consumer_steps.ConsumerStepsChecker,
-    consumer_members.ConsumerMembersChecker,
     consumer_classic_members.ConsumerClassicMembersChecker,
+)
+#: The rules about the group with the consumer protocol, for worlds that have one.
+CONSUMER_GROUP_CHECKERS: Final = (
+    *CONSUMER_COORDINATOR_CHECKERS,
+    consumer_deliveries.ConsumerDeliveriesChecker,
+    consumer_requests.ConsumerRequestsChecker,
+    consumer_members.ConsumerMembersChecker,
 )
 
 
@@ -125,3 +134,16 @@ def attach_checkers(
         for group_checker in CONSUMER_GROUP_CHECKERS:
             group_checker(history, states, settings)
     return ledger
+
+
+def attach_coordinator_checkers(
+    history: History, settings: GroupSettings, *, has_consumer_group: bool
+) -> None:
+    """Subscribe the checkers that judge coordinators, whatever the shells of their members are."""
+    ledger = Ledger(history)
+    for checker in COORDINATOR_CHECKERS:
+        checker(history, ledger, settings)
+    if has_consumer_group:
+        states = ConsumerGroupStates(history, ledger)
+        for group_checker in CONSUMER_COORDINATOR_CHECKERS:
+            group_checker(history, states, settings)

@@ -251,7 +251,7 @@ class Reader:
     def check_revocation(self, run: ReaderRun, partitions: Collection[TopicPartition]) -> None:
         """Check a callback before partitions are revoked."""
         if self._plan.commits != "auto":
-            self._rules.check_revocation(run, self._world.resumed_s(self._name))
+            self._rules.check_revocation(run, self._world.last_pause(self._name)[1])
         elif not self._rules.may_lose and not run.is_leaving:
             offsets = {p: n for p, n in _next_offsets(run).items() if p in partitions}
             self._rules.on_committed(run, offsets)

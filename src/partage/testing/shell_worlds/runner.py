@@ -20,8 +20,10 @@ from typing import Final
 import msgspec
 
 from partage.lab.environment.disk import IO_ERRORS
+from partage.lab.names import CONSUMER_GROUP
 from partage.model.addresses import Address
 from partage.model.topic_partition import TopicPartition
+from partage.testing.shell_worlds.coordinator_history import CoordinatorHistory
 from partage.testing.shell_worlds.delivery_rules import DeliveryRules
 from partage.testing.shell_worlds.reader import CLOSE_S, Reader
 from partage.testing.shell_worlds.scenario import ShellScenario
@@ -148,7 +150,18 @@ class _ShellWorld:
 
     def _make_watch(self, loop: VirtualLoop) -> WireWatch:
         may_rewind = {plan.group for plan in self._scenario.readers.values() if plan.seeks}
-        self._watch = WireWatch(loop, self._on_process_end, self._world.break_rule, may_rewind)
+        coordinators = self._coordinators = CoordinatorHistory(
+            self._world.brokers,
+            self._world.group_settings,
+            self._world.break_rule,
+            self._world.last_pause,
+            has_consumer_group=any(
+                plan.group == CONSUMER_GROUP for plan in self._scenario.readers.values()
+            ),
+        )
+        self._watch = WireWatch(
+            loop, self._on_process_end, self._world.break_rule, may_rewind, coordinators
+        )
         return self._watch
 
     def _on_join(self, process: str) -> None:
@@ -222,6 +235,7 @@ class _ShellWorld:
             world.allow("duplicate")
         for topic, count in scenario.partitions.items():
             await world.create_topic(topic, count)
+        self._coordinators.on_topics(self._watch.topics(scenario.partitions))
         self._start_writers()
         await self._write_backlog()
         flood = asyncio.create_task(self._watch_floods())

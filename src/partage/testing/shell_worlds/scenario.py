@@ -8,6 +8,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from partage.lab.names import CONSUMER_GROUP
+
 CommitStyle = Literal["auto", "after_poll", "offsets", "at_revoke", "unawaited"]
 
 _SMALL_BATCH: Final = 5
@@ -123,6 +125,13 @@ def draw_scenario(seed: int, changes: Mapping[str, Any] | None = None) -> ShellS
     faults, broker_kills = rng.choice((0, 0, 2, 4, 6)), rng.choice((0, 0, 0, 2, 5))
     for group in ("g", "h")[: rng.choice((1, 1, 2))]:
         shared = _group_options(rng)
+        if "group_protocol" in shared:
+            # The rules know one group with the consumer protocol.
+            if any(plan.group == CONSUMER_GROUP for plan in readers.values()):
+                shared = {**shared, **_classic_options(rng)}
+                del shared["group_protocol"]
+            else:
+                group = CONSUMER_GROUP
         style: CommitStyle = rng.choice(("auto", "auto", "after_poll", "offsets", "at_revoke"))
         for _ in range(rng.choice((1, 2, 2, 3))):
             name = f"reader-{len(readers) + 1}"
@@ -166,6 +175,7 @@ def _with_more(scenario: ShellScenario, rng: Random) -> ShellScenario:
     """Draw the options that were added later, from a separate generator: the others stay."""
     may_fail = scenario.has_faults
     styles = {group: rng.random() < 0.3 for group in ("g", "h")}  # commits that are not awaited
+    styles[CONSUMER_GROUP] = styles["g"]
     readers = {}
     for name, plan in scenario.readers.items():
         options = dict(plan.options)
@@ -197,8 +207,11 @@ def _group_options(rng: Random) -> dict[str, Any]:
     protocol = rng.choice(("classic", "classic", "classic", "consumer", "consumer", "auto"))
     if protocol != "classic":  # the broker decides about sessions
         return {**options, "group_protocol": protocol}
+    return {**options, **_classic_options(rng)}
+
+
+def _classic_options(rng: Random) -> dict[str, Any]:
     return {
-        **options,
         "partition_assignment_strategy": list(rng.choice(_STRATEGIES)),
         "session_timeout_ms": rng.choice((4_000, 8_000)),
         "heartbeat_interval_ms": 1_000,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -13,6 +13,7 @@ from partage.coordinator.consumer_group.group import ConsumerGroup
 from partage.coordinator.group import Group
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
+from partage.testing.shell_worlds.coordinator_history import CoordinatorHistory
 from partage.testing.world.observed_response import (
     ObservedResponse,
     observe_response,
@@ -141,8 +142,11 @@ class WireWatch(RequestRecorder):
         on_end: Callable[[str], None],
         report: Callable[[str, str], None],
         may_rewind: Collection[str],
+        coordinators: CoordinatorHistory,
     ) -> None:
         super().__init__(loop)
+        self.broker_class = coordinators.broker_class
+        self._coordinators = coordinators
         self.commits = CommitTimeline()
         self.requests_by: Counter[tuple[str, str]] = Counter()
         self.refused_fetches: Counter[str] = Counter()
@@ -172,9 +176,18 @@ class WireWatch(RequestRecorder):
         super().on_process_end(process)
         self.alive_s.pop(process, None)
         self._parked.pop(process, None)
+        self._coordinators.on_process_end(process)
         for key in [key for key in self.fetched if key[0] == process]:
             del self.fetched[key]
         self._on_end(process)
+
+    def topics(self, names: Iterable[str]) -> Iterator[tuple[str, bytes, int]]:
+        """Yield the names, ids and numbers of partitions of topics."""
+        log_manager = next(iter(self._brokers.values())).log_manager
+        for name in names:
+            found = log_manager.topic(name)
+            assert found is not None, f"the topic {name} was created"
+            yield name, found.topic.topic_id, found.partition_count
 
     def member_count(self, group_id: str, broker: str) -> int:
         """Return the number of members of a group, as its coordinator has it."""
@@ -214,6 +227,7 @@ class WireWatch(RequestRecorder):
                         self._watch_session(process, inbound)
                 elif key == FETCH.key:
                     self._watch_fetch(process, inbound, topic_name)
+                self._coordinators.on_request(broker, process, inbound, topic_name)
                 handler(inbound)
 
             return handle

@@ -20,7 +20,7 @@ from partage.lab.environment.disk import CrashDisk
 from partage.log.disk import Disk
 from partage.log.memory_disk import MemoryDisk
 from partage.log.results import Refusal
-from partage.model.settings import BrokerSettings
+from partage.model.settings import BrokerSettings, GroupSettings
 from partage.model.topic_partition import TopicPartition
 from partage.store.shard_log import shard_of
 from partage.testing.broker_state import find_topic, read_committed, read_offsets, read_records
@@ -56,6 +56,7 @@ class WorldBrokers:
 
     Attributes:
         names: the names of the brokers, which are also their hosts.
+        broker_class: the class of the brokers that start from now on.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class WorldBrokers:
     ) -> None:
         self.names = tuple(f"broker-{number}" for number in range(1, count + 1))
         overrides = _OVERRIDES if zookeeper is None else {**_OVERRIDES, **_CLUSTER_OVERRIDES}
+        self.broker_class = Broker
         self._settings = apply_overrides(BrokerSettings(), {**overrides, **to_texts(settings)})
         self._zookeeper = zookeeper
         self._on_started = on_started
@@ -83,6 +85,11 @@ class WorldBrokers:
         return self._settings.groups.offsets_retention_ms / 1000
 
     @property
+    def group_settings(self) -> GroupSettings:
+        """The settings of groups."""
+        return self._settings.groups
+
+    @property
     def addresses(self) -> str:
         """The addresses of all brokers, for clients."""
         return ",".join(f"{name}:{_PORT}" for name in self.names)
@@ -95,7 +102,7 @@ class WorldBrokers:
         disk, settings = self._disks[name], self._settings
         if self._zookeeper is not None:
             settings = msgspec.structs.replace(settings, node_id=self.names.index(name) + 1)
-            broker = await Broker.start(
+            broker = await self.broker_class.start(
                 disk,
                 settings,
                 host=name,
@@ -104,7 +111,7 @@ class WorldBrokers:
                 begin_session=self._zookeeper.begin_session,
             )
         else:
-            broker = await Broker.start(disk, settings, host=name, port=_PORT)
+            broker = await self.broker_class.start(disk, settings, host=name, port=_PORT)
         self._running[name] = self._latest[name] = broker
         self._on_started(broker, disk)
         fault = await broker.wait_failed()

@@ -57,6 +57,7 @@ class WorldProcess:
         is_killed: True after a kill: its code no longer runs.
         is_paused: True while it is stopped, as by SIGSTOP: its code runs later.
         has_ended: True while the world ends and all tasks are cancelled.
+        paused_s: the time at which its last pause began, in virtual seconds.
         resumed_s: the time at which its last pause ended, in virtual seconds.
         is_checked: True if its callbacks are run by `run`; otherwise that would only take time.
     """
@@ -67,6 +68,7 @@ class WorldProcess:
         self.is_killed = False
         self.is_paused = False
         self.has_ended = False
+        self.paused_s = 0.0
         self.resumed_s = 0.0
         self.is_checked = False
         self.task: asyncio.Task[Any] | None = None
@@ -141,6 +143,8 @@ class WorldProcess:
 
     def pause(self) -> None:
         """Stop its code until `resume`."""
+        if not self.is_paused:
+            self.paused_s = self._loop.elapsed_s
         self.is_paused = self.is_checked = True
 
     def resume(self) -> None:

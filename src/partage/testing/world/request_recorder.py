@@ -112,7 +112,10 @@ class RequestRecorder:
     Attributes:
         requests: the requests, without heartbeats and fetches that brought nothing, and without
             commits that repeat the last one of their process.
+        broker_class: the class of the brokers that it observes.
     """
+
+    broker_class: type[Broker] = Broker
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop

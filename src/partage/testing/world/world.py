@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from partage.broker.broker import Broker
 from partage.log.disk import Disk
+from partage.model.settings import GroupSettings
 from partage.model.topic_partition import TopicPartition
 from partage.testing.settings import Settings
 from partage.testing.world.brokers import WorldBrokers, check_settings, is_fault_of_surroundings
@@ -141,6 +142,12 @@ class PartageWorld(FaultInjection):
             make_recorder: returns a recorder for the loop of this world.
         """
         self.recorder = make_recorder(self._loop)
+        self._brokers.broker_class = self.recorder.broker_class
+
+    @property
+    def group_settings(self) -> GroupSettings:
+        """The brokers' settings of groups."""
+        return self._brokers.group_settings
 
     # Running
 
@@ -402,9 +409,13 @@ class PartageWorld(FaultInjection):
         """Return the functions of all timers that are set in the world."""
         return self._loop.pending_timers()
 
-    def resumed_s(self, name: str) -> float:
-        """Return the time at which the last pause of a process ended, in virtual seconds."""
-        return self._processes[name].resumed_s
+    def last_pause(self, name: str) -> tuple[float, float]:
+        """Return begin and end of the last pause of a process, in virtual seconds.
+
+        Both are 0 without a pause. A pause that has not ended ends before it began.
+        """
+        process = self._processes[name]
+        return process.paused_s, process.resumed_s
 
     # Conditions and invariants
 

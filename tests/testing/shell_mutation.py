@@ -12,9 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from lab.mutation import MutantFinder
+from testing.coordinator_shell_mutants import COORDINATOR_SHELL_MUTANTS
 from testing.shell_mutants import DRAWN_SHELL_MUTANTS, LATER_SHELL_MUTANTS, SHELL_MUTANTS
 
-_LISTS = {"first": SHELL_MUTANTS, "later": LATER_SHELL_MUTANTS, "drawn": DRAWN_SHELL_MUTANTS}
+_LISTS = {
+    "first": SHELL_MUTANTS,
+    "later": LATER_SHELL_MUTANTS,
+    "drawn": DRAWN_SHELL_MUTANTS,
+    "coordinator": COORDINATOR_SHELL_MUTANTS,
+}
 _MUTANTS = tuple(mutant for mutants in _LISTS.values() for mutant in mutants)
 
 
@@ -27,7 +33,7 @@ def find_shell_mutant(name: str, seeds: int) -> str:
     from partage.testing.shell_worlds.scenario import draw_scenario
 
     for seed in range(seeds):
-        result = run_shell_world(draw_scenario(seed))
+        result = run_shell_world(draw_scenario(seed, mutant.options))
         if result.rule is not None:
             return f"{seed + 1} | `{result.rule}`"
     return "not found | "

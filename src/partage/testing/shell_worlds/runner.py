@@ -36,6 +36,8 @@ from partage.testing.world.virtual_loop import VirtualLoop
 from partage.testing.world.world import PartageWorld
 
 _WARM_UP_S: Final = 5.0
+#: The brokers' default session timeout in ZooKeeper.
+_SESSION_S: Final = 6.0
 _DISK_FAULTS: Final = tuple(sorted(IO_ERRORS))
 _BACKLOG_S: Final = 60.0
 _CONNECTION_FAULTS: Final[tuple[ConnectionFault, ...]] = (
@@ -261,6 +263,7 @@ class _ShellWorld:
             self._pause_for_a_session(),
             self._fail_connections(),
             self._fail_disks(),
+            self._fail_sessions(),
         )
         await asyncio.sleep(1)
         await self._recover()
@@ -360,6 +363,29 @@ class _ShellWorld:
             operation, code = rng.choice(_DISK_FAULTS)
             for_s = rng.choice((0.2, 2, 6))
             world.fail_disk(rng.choice(world.brokers), operation, code, for_s)
+
+    async def _fail_sessions(self) -> None:
+        """Let the coordinator of a group lose its ZooKeeper session, or almost lose it.
+
+        Clients reach a broker that is cut off from ZooKeeper. A broker that pauses may go on
+        without knowing that another one has taken over.
+        """
+        world, scenario = self._world, self._scenario
+        count = scenario.session_faults if len(world.brokers) > 1 else 0
+        rng = Random(f"sessions {scenario.seed}")
+        for _ in range(count):
+            await asyncio.sleep(rng.uniform(0, scenario.faults_within_s / count))
+            broker = world.coordinator(rng.choice(sorted(self._subscriptions)))
+            if broker is None or not world.is_running(broker):
+                continue
+            for_s = _SESSION_S * rng.choice((0.3, 0.7, 1, 1.5, 3)) * rng.uniform(0.9, 1.1)
+            match rng.choice(("cut", "cut", "pause", "expire")):
+                case "cut":
+                    world.cut(broker, world.zookeeper, for_s)
+                case "pause":
+                    world.pause(broker, for_s)
+                case "expire":
+                    world.expire_session(broker)
 
     async def _wait_for_end(self, name: str) -> None:
         await self._world.until(lambda: not self._world.is_running(name), timeout_s=_RESTART_S)

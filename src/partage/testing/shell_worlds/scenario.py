@@ -80,6 +80,7 @@ class ShellScenario(msgspec.Struct, frozen=True, kw_only=True):
         connection_faults: How often a single connection of a reader fails.
         disk_faults: How often the disk of a broker fails for a time.
         backlog: The number of records that each writer writes before the readers start.
+        session_faults: How often the ZooKeeper session of a group's coordinator fails.
     """
 
     seed: int
@@ -99,6 +100,7 @@ class ShellScenario(msgspec.Struct, frozen=True, kw_only=True):
     connection_faults: int = 0
     disk_faults: int = 0
     backlog: int = 0
+    session_faults: int = 0
 
     @property
     def has_faults(self) -> bool:
@@ -109,6 +111,7 @@ class ShellScenario(msgspec.Struct, frozen=True, kw_only=True):
             or self.short_pauses
             or self.connection_faults
             or self.disk_faults
+            or self.session_faults
         )
 
 
@@ -198,6 +201,7 @@ def _with_more(scenario: ShellScenario, rng: Random) -> ShellScenario:
         backlog=rng.choice((0, 0, 100)),
         connection_faults=rng.choice((0, 4, 8)) if may_fail else 0,
         disk_faults=rng.choice((0, 1, 3)) if may_fail and scenario.loses_power else 0,
+        session_faults=rng.choice((0, 2, 5)) if may_fail else 0,
     )
 
 

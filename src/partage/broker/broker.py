@@ -109,8 +109,10 @@ class Broker:
         dynamic_configs: the configs of brokers and groups that clients have altered.
     """
 
-    #: The hosts of group shards; a simulated world observes them in a subclass.
+    #: Parts of which a simulated world has subclasses.
     shard_host_class: ClassVar[type[ShardHost]] = ShardHost
+    group_actions_class: ClassVar[type[GroupActions]] = GroupActions
+    log_writer_class: ClassVar[type[LogWriter]] = LogWriter
 
     def __init__(
         self,
@@ -129,7 +131,7 @@ class Broker:
         self._settings = settings
         self._clock = Clock()
         self._fatal: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
-        self._writer = LogWriter(
+        self._writer = self.log_writer_class(
             disk,
             sync=settings.is_fsync_enabled and not isinstance(disk, MemoryDisk),
             inline=not isinstance(disk, RealDisk),
@@ -309,7 +311,7 @@ class Broker:
     def _create_group_services(self) -> ConsumerGroupServices:
         """Create the services of groups with the consumer protocol; the topics must be open."""
         images = TopicImages(self.log_manager, self._settings.rack)
-        actions = GroupActions(self._assignors, images, self._clock)
+        actions = self.group_actions_class(self._assignors, images, self._clock)
         configs = self.dynamic_configs
         return ConsumerGroupServices(
             images, configs.group_configs, configs.assignment_interval_ms, actions

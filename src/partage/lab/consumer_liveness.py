@@ -22,7 +22,7 @@ from partage.model.settings import MigrationPolicy
 _REGEX_MATCHES: Final = {
     "k.*": ("ka", "kb", "kd"),
     "lc|kd": ("lc", "kd"),
-    ".*": ("ka", "kb", "lc", "kd"),
+    "[kl].*": ("ka", "kb", "lc", "kd"),
     "k[ab]": ("ka", "kb"),
 }
 

@@ -161,6 +161,7 @@ class WorldContext(ABC):
         *,
         broker_id: int,
         is_loaded: bool,
+        at_ms: int | None = None,
     ) -> history.RequestReceived:
         """Append a request that a broker has read.
 
@@ -172,6 +173,7 @@ class WorldContext(ABC):
             message: The decoded request.
             broker_id: The broker.
             is_loaded: True if the broker has loaded the group of the request.
+            at_ms: The time of the request for the broker; by default now.
 
         Returns:
             The history entry of the request.
@@ -179,7 +181,7 @@ class WorldContext(ABC):
         self._serial += 1
         self.requests += 1
         entry = history.RequestReceived(
-            at_ms=self.now_ms,
+            at_ms=self.now_ms if at_ms is None else at_ms,
             arrived_ms=arrived_ms,
             broker=broker_id,
             is_loaded=is_loaded,

@@ -35,7 +35,7 @@ from partage.lab.options import Scenario
 from partage.model.topic_partition import TopicPartition
 
 #: The regular expressions to which members with the consumer protocol subscribe.
-_REGEXES: Final = ("k.*", "lc|kd", ".*", "k[ab]")
+_REGEXES: Final = ("k.*", "lc|kd", "[kl].*", "k[ab]")
 #: When the members of a group with both protocols start: those with the classic one, the others.
 _FIRST_MEMBERS_MS: Final = ((0, 0), (0, 4_000), (0, 8_000), (4_000, 0))
 
@@ -62,7 +62,7 @@ class World(WorldContext):
         self._classic_rng = Random(f"classic members {scenario.seed}")
         self._name_count = 0
         broker_ids = range(1, self.options.brokers + 1)
-        self.brokers = [Broker(self, broker_id) for broker_id in broker_ids]
+        self.brokers = [self.make_broker(broker_id) for broker_id in broker_ids]
         self.broker = self.brokers[0]
         self.network.brokers.update((broker.broker_id, broker) for broker in self.brokers)
 
@@ -70,12 +70,20 @@ class World(WorldContext):
         seen = self.delivered[entry.group_id][entry.partition]
         seen.update(offset for offset, _ in entry.records)
 
+    def make_broker(self, broker_id: int) -> Broker:
+        """Return a broker that has not started."""
+        return Broker(self, broker_id)
+
     # Start and healing
+
+    def start_brokers(self) -> None:
+        """Start all brokers."""
+        for broker in self.brokers:
+            broker.start()
 
     def start(self) -> None:
         """Start all brokers and clients."""
-        for broker in self.brokers:
-            broker.start()
+        self.start_brokers()
         self.producers = [Producer(self, number) for number in range(self.options.producers)]
         for _ in range(self.options.members):
             self.add_member()

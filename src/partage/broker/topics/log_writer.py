@@ -138,14 +138,19 @@ class LogWriter:
             await self._loop.run_in_executor(None, self._thread.join)
 
     def _start_group(self) -> None:
-        group = _WriteGroup(self._waiting, list(self._checkpoints.values()))
-        self._waiting, self._checkpoints = [], {}
+        group = self._take_group()
         if self._inline:
             self._finish(group, self._perform(group))
         elif not self.is_sync_enabled and (size := self._size_on_loop(group)) is not None:
             self._finish(group, self._perform_on_loop(group, size))
         else:
             self._groups.put(group)
+
+    def _take_group(self) -> _WriteGroup:
+        """Return the writes and checkpoints that wait."""
+        group = _WriteGroup(self._waiting, list(self._checkpoints.values()))
+        self._waiting, self._checkpoints = [], {}
+        return group
 
     def _size_on_loop(self, group: _WriteGroup) -> int | None:
         """Return the bytes of a group that may be written on the loop, or None.

@@ -201,6 +201,7 @@ class CrashDisk:
         self.root = Directory()
         self.operations = 0
         self.crash_after: int | None = None
+        self.has_lost_power = False  # until `crash`
         self.failing_sync_path: str | None = None  # the file whose next sync fails
         self.io_errors: dict[str, int] = {}  # errno by operation: write, sync, read
 
@@ -212,6 +213,7 @@ class CrashDisk:
         """Lose power: keep only the data that survives."""
         self.root.crash(rng, self.on_fault)
         self.crash_after = None
+        self.has_lost_power = False
 
     def names(self, directory: str) -> list[str]:
         found = self._find(directory)
@@ -310,7 +312,9 @@ class CrashDisk:
         self.operations += 1
         if self.crash_after is not None:
             if self.crash_after == 0:
-                self.on_fault(POWER_FAILURE)
+                if not self.has_lost_power:
+                    self.on_fault(POWER_FAILURE)
+                self.has_lost_power = True
                 raise PowerLossError
             self.crash_after -= 1
 

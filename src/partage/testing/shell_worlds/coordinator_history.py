@@ -17,7 +17,7 @@ from partage.broker.net.inbound_request import InboundRequest
 from partage.lab import history
 from partage.lab.checkers import attach_coordinator_checkers
 from partage.model.settings import GroupSettings
-from partage.testing.shell_worlds.recorded_shard_host import broker_number, recorded_broker_class
+from partage.testing.recorded_shard_host import EntryRecorder, RecordedShardHost, broker_number
 from partage.testing.world.observed_response import (
     ObservedResponse,
     observe_response,
@@ -71,7 +71,7 @@ class CoordinatorHistory:
         *,
         has_consumer_group: bool,
     ) -> None:
-        self.broker_class = recorded_broker_class(self)
+        self.broker_class = _recorded_broker_class(self)
         self._brokers = brokers
         self._report = report
         self._last_pause = last_pause
@@ -154,6 +154,18 @@ class CoordinatorHistory:
     def _now_ms(self) -> int:
         """Return the time of the brokers' clocks."""
         return time.time_ns() // 1_000_000
+
+
+def _recorded_broker_class(recorder: EntryRecorder) -> type[Broker]:
+    """Return a class of brokers whose group shards record what they read and write."""
+
+    class RecordedHost(RecordedShardHost):
+        entries = recorder
+
+    class RecordedBroker(Broker):
+        shard_host_class = RecordedHost
+
+    return RecordedBroker
 
 
 def _group_id(message: Any) -> str:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final, Protocol
 
-from partage.broker.broker import Broker
 from partage.broker.clock import Clock
 from partage.broker.coordination.group_event_listeners import GroupEventListener
 from partage.broker.coordination.shard_host import ShardHost
@@ -37,18 +36,6 @@ class EntryRecorder(Protocol):
         """Append an entry."""
 
 
-def recorded_broker_class(recorder: EntryRecorder) -> type[Broker]:
-    """Return a class of brokers whose group shards record what they read and write."""
-
-    class RecordedHost(_RecordedShardHost):
-        entries = recorder
-
-    class RecordedBroker(Broker):
-        shard_host_class = RecordedHost
-
-    return RecordedBroker
-
-
 def broker_number(name: str) -> int:
     """Return the number at the end of the name of a broker or shard."""
     found = _NUMBER.search(name)
@@ -56,7 +43,7 @@ def broker_number(name: str) -> int:
     return int(found[0])
 
 
-class _RecordedStore:
+class RecordedStore:
     """The store of a shard; it records appends, their results, and loads."""
 
     def __init__(
@@ -156,10 +143,28 @@ class _RecordedStore:
         await self._store.reopen()
 
 
-class _RecordedShardHost(ShardHost):
-    """A host whose store is recorded, and the members that it removes."""
+class RecordedShardHost(ShardHost):
+    """A host whose store is recorded, and the members that it removes; a base class.
+
+    Attributes:
+        entries: Collects the history.
+    """
 
     entries: ClassVar[EntryRecorder]
+
+    @classmethod
+    def broker_id(cls) -> int:
+        """Return the number of the broker that creates a host now."""
+        process = current_process.get()
+        assert process is not None, "a broker runs in a process"
+        return broker_number(process.name)
+
+    @classmethod
+    def record_store(
+        cls, store: StateStore, broker_id: int, shard: int, clock: Clock
+    ) -> RecordedStore:
+        """Return a store that records what the host of a shard reads and writes."""
+        return RecordedStore(store, cls.entries, broker_id, shard, clock)
 
     def __init__(
         self,
@@ -170,12 +175,8 @@ class _RecordedShardHost(ShardHost):
         listener: GroupEventListener,
         *more: Any,
     ) -> None:
-        process = current_process.get()
-        assert process is not None, "a broker runs in a process"
-        self._broker = broker_number(process.name)
-        self._recorded = _RecordedStore(
-            store, self.entries, self._broker, broker_number(name), clock
-        )
+        self._broker = self.broker_id()
+        self._recorded = self.record_store(store, self._broker, broker_number(name), clock)
         #: Removals that are reported when the lease is valid again.
         self._expired: list[GroupEvent] = []
 

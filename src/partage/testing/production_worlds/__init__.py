@@ -1,0 +1,1 @@
+"""Worlds of `partage.lab` whose brokers are production brokers."""

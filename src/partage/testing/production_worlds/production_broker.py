@@ -1,0 +1,493 @@
+"""A production broker in a `partage.lab` world, with the controls that the world's faults need."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from types import SimpleNamespace
+from typing import Any, ClassVar, Final, cast
+
+import msgspec
+
+from partage.broker.broker import Broker
+from partage.broker.clock import Clock
+from partage.broker.coordination.group_actions import GroupActions, ResultCallback
+from partage.broker.coordination.state_store import StateStore, StoredCallback
+from partage.broker.net.inbound_request import Handler, InboundRequest
+from partage.broker.topics.log_writer import LogWriter
+from partage.coordinator import invariants
+from partage.coordinator.consumer_group.actions import Action, ComputeTarget
+from partage.coordinator.consumer_group.events import RegexesResolved, TargetComputed
+from partage.coordinator.events import Event
+from partage.coordinator.shard import Shard
+from partage.lab import history
+from partage.lab.brokers.server_connection import _request_group_id
+from partage.lab.brokers.shell import BrokerShell
+from partage.lab.consumer_topics import TOPIC_NAMES
+from partage.lab.context import WorldContext
+from partage.lab.coverage import ELSEWHERE, LOADING, group_coverage_keys
+from partage.lab.environment.network import SimConnection
+from partage.lab.names import UNREAD_TOPIC
+from partage.lab.options import ACTION_TIMEOUT_MS
+from partage.log.errors import DamagedFileError, DamagedLogError
+from partage.log.results import Refusal
+from partage.model.errors import ErrorCode
+from partage.model.settings import BrokerSettings
+from partage.testing.production_worlds.broker_transport import BrokerTransport
+from partage.testing.production_worlds.clock_loop import ClockLoop
+from partage.testing.production_worlds.stored_partitions import StoredPartitions
+from partage.testing.recorded_shard_host import RecordedShardHost, RecordedStore
+from partage.testing.world.observed_response import (
+    ObservedResponse,
+    observe_response,
+    original_connection,
+)
+
+_PORT: Final = 9092
+#: Offsets of it are committed for partitions below this number.
+_UNREAD_PARTITIONS: Final = 2
+
+
+class ProductionBroker(BrokerShell):
+    """Successive processes of a production broker, with one disk."""
+
+    def __init__(self, world: WorldContext, broker_id: int) -> None:
+        super().__init__(world, broker_id)
+        self.writer = cast(Any, SimpleNamespace(is_closed=True))
+        self.transaction_hosts: list[Any] = []
+        self.maintenance = self
+        self._loop: ClockLoop | None = None
+        self._broker: Broker | None = None
+        self._connections: list[BrokerTransport] = []
+        self._has_begun = False  # a process that has not ended
+
+    # Process
+
+    def start(self) -> None:
+        """Start the process."""
+        self._incarnation += 1
+        self.is_paused = False
+        self._deferred_calls.clear()
+        self._has_begun = True
+        self._topic_lock = asyncio.Lock()
+        self._loop = ClockLoop(self, lambda: self.world.broker_rng.choice((0, 0, 1, 5)))
+        self.spawn(self._start())
+
+    async def _start(self) -> None:
+        world = self.world
+        try:
+            broker = await _broker_class(self).start(
+                cast(Any, self.disk), self._settings(), host=f"broker-{self.broker_id}", port=_PORT
+            )
+            await self._create_topics(broker)
+        except (DamagedLogError, DamagedFileError, OSError) as error:
+            world.record_incident("a broker failed to start", f"{error}")
+            self._end_process()
+            world.on_start_failed(self.start, cast(Any, error))
+            return
+        self._broker = broker
+        self.storage = cast(Any, StoredPartitions(broker, self.disk))
+        broker.server.intercept(self._record_requests)
+        self.is_up = True
+        world.clear_damage()
+        fault = await broker.wait_failed()
+        await broker.stop()
+        self.die(f"{fault}")
+
+    def _settings(self) -> BrokerSettings:
+        options = self.world.options
+        return msgspec.structs.replace(
+            BrokerSettings(),
+            node_id=self.broker_id,
+            auto_create_topics=False,
+            offsets_partitions=options.shard_count,
+            cleaner_backoff_ms=2**53,  # only faults compact
+            group_events=False,
+            topic_defaults={"segment.bytes": str(options.segment_bytes)},
+            groups=self.world.settings,
+            transactions=self.world.transaction_settings,
+        )
+
+    async def _create_topics(self, broker: Broker) -> None:
+        counts = {**self.world.partition_counts, UNREAD_TOPIC: _UNREAD_PARTITIONS}
+        for topic, count in counts.items():
+            if broker.log_manager.topic(topic) is None:
+                created = await broker.topic_admin.create(topic, count, {}, ())
+                if isinstance(created, Refusal):
+                    raise OSError(created.message)
+        if self.world.options.consumer_members:
+            await self._update_consumer_topics(broker)
+
+    async def _update_consumer_topics(self, broker: Broker) -> None:
+        """Create, grow and delete topics until they are those of the world."""
+        images, log_manager = self.world.consumer_topics.images, broker.log_manager
+        for name in TOPIC_NAMES:
+            image, known = images.get(name), log_manager.topic(name)
+            if known is not None and (image is None or image.topic_id != known.topic.topic_id):
+                await broker.topic_admin.delete(name)
+                known = None
+            if image is None:
+                continue
+            if known is None:
+                await log_manager.create(name, image.partition_count, {}, topic_id=image.topic_id)
+            elif known.partition_count < image.partition_count:
+                await log_manager.add_partitions(name, image.partition_count)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine in the process."""
+        assert self._loop is not None, "the process runs"
+        self._loop.create_task(work).add_done_callback(_raise_error)
+
+    def die(self, cause: str) -> None:
+        """Kill the process. Data that was written stays in the page cache."""
+        if not self._has_begun:
+            return
+        now_ms = self.world.now_ms
+        self.world.append_history(
+            history.BrokerDied(at_ms=now_ms, broker=self.broker_id, cause=cause)
+        )
+        self._end_process()
+        self.world.schedule_restart(self.start)
+
+    def _end_process(self) -> None:
+        self._incarnation += 1
+        self._has_begun = self.is_up = False
+        self.storage = self._broker = None
+        self.on_process_ended()
+
+    def on_process_ended(self) -> None:
+        """Close the connections of the process, and end its coroutines."""
+        for connection in self._connections:
+            connection.on_process_died()
+        self._connections.clear()
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            self.world.clock.call_later(0, loop.abandon)  # not while it runs
+
+    def shut_down(self, within_ms: int) -> bool:
+        """Return False: the broker is alone."""
+        return False
+
+    # Shards
+
+    @property
+    def hosts(self) -> list[ProductionShardHost]:
+        """The hosts of the group shards; none while the process does not run."""
+        return [] if self._broker is None else cast(Any, self._broker.coordinator.hosts)
+
+    @property
+    def shard(self) -> Shard | None:
+        """The shard of a single broker, if it is loaded."""
+        return self.hosts[0].shard if self.hosts else None
+
+    def core_of(self, group_id: str) -> Shard | None:
+        """Return the loaded shard of a group, or None."""
+        return self.hosts[self.world.shard_of(group_id)].shard if self.hosts else None
+
+    def host_of(self, group_id: str) -> ProductionShardHost:
+        """Return the host of a group's shard."""
+        return self.hosts[self.world.shard_of(group_id)]
+
+    @property
+    def may_answer(self) -> bool:
+        """True if no other broker can own the shards by now."""
+        return True
+
+    def merge(self, group_id: str) -> bool:
+        """Return False: there is no log in ZooKeeper."""
+        return False
+
+    def compact(self) -> bool:
+        """Compact the logs that need it. Return False if the process cannot."""
+        if self._broker is None or self.is_paused or self.shard is None:
+            return False
+        self.spawn(self._broker._maintenance.clean_once())
+        return True
+
+    compact_all = compact
+
+    # Topics
+
+    def add_partition(self, topic: str, index: int) -> bool:
+        """Add a partition. The world learns of it when it exists."""
+        if self._broker is not None and not self.is_paused:
+            self.spawn(self._add_partition(self._broker, topic, index))
+        return False
+
+    async def _add_partition(self, broker: Broker, topic: str, index: int) -> None:
+        try:
+            grown = await broker.log_manager.add_partitions(topic, index + 1)
+        except OSError as error:
+            self.world.record_incident("a partition was not added", f"{error}")
+            return
+        if not isinstance(grown, Refusal):
+            self.world.partition_counts[topic] = index + 1
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic, and create it again."""
+        if self._broker is not None:
+            self.spawn(self._recreate_topic(self._broker, topic))
+
+    async def _recreate_topic(self, broker: Broker, topic: str) -> None:
+        try:
+            deleted = await broker.topic_admin.delete(topic)
+            if not isinstance(deleted, Refusal):
+                self.world.append_history(
+                    history.TopicDeletionApplied(
+                        at_ms=self.world.now_ms, broker=self.broker_id, topic=topic
+                    )
+                )
+            await self._create_topics(broker)
+        except OSError as error:
+            self.world.record_incident("a topic was not deleted", f"{error}")
+
+    def refresh_topics(self) -> None:
+        """Change the topics of consumer groups after a moment."""
+        if self.is_up:
+            delay_ms = self.world.action_rng.choice((0, 5, 400))
+            self.call_later(delay_ms, lambda: self.spawn(self._refresh_topics()))
+
+    async def _refresh_topics(self) -> None:
+        async with self._topic_lock:
+            try:
+                if self._broker is not None:
+                    await self._update_consumer_topics(self._broker)
+            except OSError as error:
+                self.world.record_incident("topics were not changed", f"{error}")
+
+    # Connections and requests
+
+    def accept(self, connection: SimConnection) -> BrokerTransport | None:
+        """Accept a connection; None if the process is down."""
+        loop = self._loop
+        if not self.is_up or loop is None or loop.protocol_factory is None:
+            return None
+        transport = BrokerTransport(loop, self, connection)
+        self._connections.append(transport)
+        transport.attach(loop.protocol_factory())
+        return transport
+
+    def _record_requests(self, handler: Handler) -> Handler:
+        def handle(inbound: InboundRequest) -> None:
+            connection: Any = original_connection(inbound)
+            transport: BrokerTransport = connection._transport
+            group_id = _request_group_id(inbound.message)
+            entry = self.world.record_request(
+                transport.connection,
+                transport.arrived_ms,
+                inbound.api.key,
+                inbound.version,
+                inbound.message,
+                broker_id=self.broker_id,
+                is_loaded=self.core_of(group_id) is not None,
+                at_ms=inbound.at_ms,
+            )
+
+            def answered(response: ObservedResponse) -> None:
+                if not response.is_empty and not self.disk.has_lost_power:
+                    self.world.record_response(entry, response.message)
+
+            observe_response(inbound, answered)
+            handler(inbound)
+
+        return handle
+
+
+class ProductionShardHost(RecordedShardHost):
+    """A recorded host that counts coverage, and checks the invariants after each event.
+
+    Attributes:
+        owner: The broker.
+    """
+
+    owner: ClassVar[ProductionBroker]
+
+    @classmethod
+    def broker_id(cls) -> int:
+        """Return the number of the broker."""
+        return cls.owner.broker_id
+
+    @classmethod
+    def record_store(
+        cls, store: StateStore, broker_id: int, shard: int, clock: Clock
+    ) -> RecordedStore:
+        """Return a store that records, and that dies at planned points."""
+        return CrashingStore(store, cls.entries, broker_id, shard, clock, cls.owner)
+
+    @property
+    def driver(self) -> Any:
+        """The driver of the shard."""
+        return self._driver
+
+    @property
+    def is_caught_up(self) -> bool:
+        """True if all state so far is durable."""
+        return self._driver.is_durable(self._driver.applied_mark)
+
+    def open_tickets(self) -> set[Any]:
+        """Return the tickets of the requests without a reply."""
+        return set(cast(Any, self._driver)._open_requests)
+
+    def reload(self) -> None:
+        """Drop the shard, as after a failure of its log, and load it again."""
+        self._fail(OSError("injected"))
+
+    def delete_topic_offsets(self, names: frozenset[str]) -> None:
+        """Record that topics are deleted now, and delete their offsets."""
+        self._record_deletion(names)
+        super().delete_topic_offsets(names)
+
+    def _activate(self, shard: Shard, deleted_topics: frozenset[str]) -> None:
+        self._record_deletion(deleted_topics)
+        super()._activate(shard, deleted_topics)
+
+    def _record_deletion(self, names: frozenset[str]) -> None:
+        for name in sorted(names):
+            self.entries.append(history.TopicDeleted(at_ms=self._clock.now_ms(), topic=name))
+
+    def handle(self, event: Event) -> None:
+        """Count and handle an event."""
+        self._count(event)
+        super().handle(event)
+
+    def answer(self, event: Any) -> None:
+        """Count and handle the event of a request."""
+        self._count(event)
+        super().answer(event)
+
+    def _count(self, event: Event) -> None:
+        absence = ELSEWHERE if self._is_resigned else LOADING
+        for key in group_coverage_keys(self._driver.shard, absence, event):
+            self.owner.world.group_coverage[key] += 1
+
+    def _flush_outputs(self) -> None:
+        super()._flush_outputs()
+        shard = self._driver.shard
+        if shard is not None and self.owner.world.has_invariant_checks:
+            invariants.check(shard, self._driver.timers.armed)
+
+
+class CrashingStore(RecordedStore):
+    """A recorded store whose broker dies at the planned crash points."""
+
+    def __init__(self, *arguments: Any) -> None:
+        *others, self._owner = arguments
+        super().__init__(*others)
+
+    def append(
+        self, records: list[Any], at_ms: int, stored: StoredCallback, event_ends: Sequence[int]
+    ) -> None:
+        """Append records, unless the process dies before or after."""
+        if self._owner.hit_crash_point(records, is_stored=False):
+            return
+        incarnation = self._incarnation
+
+        def told(error: ErrorCode) -> None:
+            is_current = incarnation == self._incarnation
+            if error or not (is_current and self._owner.hit_crash_point(records, is_stored=True)):
+                stored(error)
+
+        super().append(records, at_ms, told, event_ends)
+
+
+class _DelayedLogWriter(LogWriter):
+    """A log writer that takes the time of the simulated disk.
+
+    Half of the delay passes before the write and half after it. So a power failure can find data
+    that is not yet written, or written but not yet acknowledged.
+    """
+
+    owner: ClassVar[ProductionBroker]
+
+    def __init__(self, disk: Any, *, sync: bool, inline: bool) -> None:
+        super().__init__(disk, sync=sync, inline=inline, now_s=asyncio.get_running_loop().time)
+
+    def _start_group(self) -> None:
+        delay_s = self.owner._disk_delay_ms() / 1000
+        group, finish = self._take_group(), self._finish
+
+        def perform() -> None:
+            error = self._perform(group)
+            self._loop.call_later(delay_s / 2, finish, group, error)
+
+        self._loop.call_later(delay_s / 2, perform)
+
+
+class _FaultyGroupActions(GroupActions):
+    """Actions that take time, fail, or hang until their time limit."""
+
+    owner: ClassVar[ProductionBroker]
+
+    def run(self, action: Action, done: ResultCallback) -> None:
+        """Perform an action."""
+        world = self.owner.world
+        kind = "assignors" if isinstance(action, ComputeTarget) else "regexes"
+        fails = world.now_ms < world.failing_until_ms.get(kind, 0)
+        if world.now_ms < world.hanging_until_ms.get(kind, 0):
+            fails, delay_ms = True, ACTION_TIMEOUT_MS
+        else:
+            delay_ms = world.action_rng.randrange(world.options.action_delay_max_ms + 1)
+        if fails:
+            self._loop.call_later(delay_ms / 1000, self._fail, action, done)
+        elif delay_ms:
+            self._loop.call_later(delay_ms / 1000, super().run, action, done)
+        else:
+            super().run(action, done)
+
+    def _fail(self, action: Action, done: ResultCallback) -> None:
+        if isinstance(action, ComputeTarget):
+            done(
+                TargetComputed(
+                    at_ms=self._clock.now_ms(),
+                    group_id=action.group_id,
+                    sequence=action.sequence,
+                    group_epoch=action.group_epoch,
+                    target=None,
+                    error="injected",
+                )
+            )
+        else:
+            done(
+                RegexesResolved(
+                    at_ms=self._clock.now_ms(),
+                    group_id=action.group_id,
+                    sequence=action.sequence,
+                    topics=None,
+                    version=self._images.version,
+                )
+            )
+
+
+class _WorldEntries:
+    """Appends entries to the history of a world."""
+
+    def __init__(self, world: WorldContext) -> None:
+        self._world = world
+
+    def append(self, entry: history.HistoryEntry) -> None:
+        """Append an entry."""
+        self._world.append_history(entry)
+
+
+def _broker_class(broker: ProductionBroker) -> type[Broker]:
+    class Host(ProductionShardHost):
+        entries = _WorldEntries(broker.world)
+        owner = broker
+
+    class Writer(_DelayedLogWriter):
+        owner = broker
+
+    class Actions(_FaultyGroupActions):
+        owner = broker
+
+    class RecordedBroker(Broker):
+        shard_host_class = Host
+        group_actions_class = Actions
+        log_writer_class = Writer
+
+    return RecordedBroker
+
+
+def _raise_error(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error

@@ -1,0 +1,55 @@
+"""The partitions of a production broker, as the end of a `partage.lab` world reads them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from partage.broker.broker import Broker
+from partage.broker.topics.partition import Partition
+from partage.lab.environment.disk import CrashDisk
+from partage.lab.history import PartitionReread
+from partage.log.results import Refusal
+from partage.model.topic_partition import TopicPartition
+from partage.wire.records.decoder import decode_records
+
+_EVERYTHING: Final = 1 << 40
+
+
+class StoredPartitions:
+    """The partitions of a running broker.
+
+    Args:
+        broker: The broker.
+        disk: Its disk.
+    """
+
+    def __init__(self, broker: Broker, disk: CrashDisk) -> None:
+        self._broker = broker
+        self._disk = disk
+
+    @property
+    def partitions(self) -> dict[TopicPartition, Partition]:
+        """All partitions on the broker."""
+        return {
+            TopicPartition(topic.name, index): partition
+            for topic in self._broker.log_manager.topics()
+            for index, partition in topic.partitions.items()
+        }
+
+    def reread_partition(
+        self, place: TopicPartition, partition: Partition, now_ms: int
+    ) -> PartitionReread:
+        """Return all records of a partition, read from the disk."""
+        log = partition.log
+        first, end = log.log_start_offset, log.high_watermark
+        records: list[tuple[int, bytes]] = []
+        if first < end:
+            slices = log.locate(first, _EVERYTHING)
+            assert not isinstance(slices, Refusal), slices.message
+            content = b"".join(
+                self._disk.read(part.path, part.position, part.length) for part in slices
+            )
+            records = [(each[0], each[3] or b"") for each in decode_records(content, first)]
+        return PartitionReread(
+            at_ms=now_ms, partition=place, first=first, end=end, records=tuple(records)
+        )

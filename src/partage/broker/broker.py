@@ -59,6 +59,7 @@ from partage.broker.transactions.local_transaction_coordinator import LocalTrans
 from partage.broker.transactions.marker_writer import MarkerWriter
 from partage.broker.transactions.offset_commits import txn_offset_commit_handler
 from partage.broker.transactions.transaction_coordinator import TransactionCoordinator
+from partage.broker.transactions.transaction_shard_host import TransactionShardHost
 from partage.log.disk import Disk
 from partage.log.memory_disk import MemoryDisk
 from partage.model.addresses import Address
@@ -113,6 +114,8 @@ class Broker:
     shard_host_class: ClassVar[type[ShardHost]] = ShardHost
     group_actions_class: ClassVar[type[GroupActions]] = GroupActions
     log_writer_class: ClassVar[type[LogWriter]] = LogWriter
+    marker_writer_class: ClassVar[type[MarkerWriter]] = MarkerWriter
+    transaction_host_class: ClassVar[type[TransactionShardHost]] = TransactionShardHost
 
     def __init__(
         self,
@@ -247,9 +250,10 @@ class Broker:
             self._settings.transactions,
             self._clock,
             self._producer_ids,
-            MarkerWriter(markers),
+            self.marker_writer_class(markers),
             AdmissionClient(cluster_view),
             self._loaders,
+            self.transaction_host_class,
         )
         self._follow_changes()
 
@@ -277,8 +281,9 @@ class Broker:
             self._settings.transactions,
             self._clock,
             self._producer_ids,
-            MarkerWriter(self._local_markers),
+            self.marker_writer_class(self._local_markers),
             self._loaders,
+            self.transaction_host_class,
         )
         self.transactions = transactions
         transactions.open()

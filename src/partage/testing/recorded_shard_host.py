@@ -17,6 +17,7 @@ from partage.broker.coordination.state_store import (
 )
 from partage.coordinator.outcome import GroupEvent, GroupEventType
 from partage.lab import history
+from partage.lab.offset_log import LogChange, Pair
 from partage.log.producer_state import ProducerStateManager
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
@@ -73,13 +74,11 @@ class RecordedStore:
         self, records: list[Any], at_ms: int, stored: StoredCallback, event_ends: Sequence[int]
     ) -> None:
         """Append records, and record the result before the host learns of it."""
-        pairs = [
-            (key or b"", value)
-            for key, value in decode_pairs(encode_records(records, at_ms, event_ends=event_ends))
-        ]
-        changes = tuple(change for pair in pairs if (change := decode_record(*pair)) is not None)
+        written = self._changes(encode_records(records, at_ms, event_ends=event_ends))
+        pairs = tuple(pair for pair, _ in written)
+        changes = tuple(change for _, change in written if change is not None)
         self._recorder.append(
-            history.RecordsAppended(at_ms=at_ms, **self._place, records=changes, pairs=tuple(pairs))
+            history.RecordsAppended(at_ms=at_ms, **self._place, records=changes, pairs=pairs)
         )
         incarnation = self._incarnation
 
@@ -100,6 +99,15 @@ class RecordedStore:
         except OSError:
             self._on_failed()
             raise
+
+    def _changes(self, batches: Sequence[Buffer]) -> list[tuple[Pair, LogChange | None]]:
+        """Return the encoded pairs of batches, each with its record; None if it has none."""
+        pairs = ((key or b"", value) for key, value in decode_pairs(batches))
+        return [(pair, decode_record(*pair)) for pair in pairs]
+
+    def _state(self, content: Sequence[Buffer]) -> dict[bytes, bytes | None]:
+        """Return the last value of each key."""
+        return {key: value for key, value in decode_pairs(content) if key is not None}
 
     def _on_failed(self) -> None:
         self._incarnation += 1
@@ -132,7 +140,7 @@ class RecordedStore:
         return read_and_record
 
     def _on_read(self, epoch: int, content: Sequence[Buffer]) -> None:
-        state = {key: value for key, value in decode_pairs(content) if key is not None}
+        state = self._state(content)
         self._recorder.append(
             history.ShardLoaded(at_ms=self._clock.now_ms(), **self._place, epoch=epoch, state=state)
         )

@@ -33,6 +33,7 @@ class ClusterTransactionCoordinator(TransactionCoordinator):
         markers: writes markers, also to other brokers.
         admissions: asks the coordinators of other transactional ids.
         loaders: threads for loading.
+        host_class: the class of the shards' hosts.
     """
 
     def __init__(
@@ -44,13 +45,12 @@ class ClusterTransactionCoordinator(TransactionCoordinator):
         markers: MarkerWriter,
         admissions: AdmissionClient,
         loaders: Executor,
+        host_class: type[TransactionShardHost] = TransactionShardHost,
     ) -> None:
         super().__init__(clock, producer_ids, markers)
         self._admissions = admissions
         self.hosts += [
-            TransactionShardHost(
-                f"transaction shard {number}", store, settings, clock, markers, loaders
-            )
+            host_class(f"transaction shard {number}", store, settings, clock, markers, loaders)
             for number, store in enumerate(stores)
         ]
 

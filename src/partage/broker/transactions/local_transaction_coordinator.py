@@ -34,6 +34,7 @@ class LocalTransactionCoordinator(TransactionCoordinator):
         producer_ids: allocates producer ids.
         markers: writes markers.
         loaders: threads for loading; by default the loop's pool.
+        host_class: the class of the shards' hosts.
     """
 
     def __init__(
@@ -45,12 +46,14 @@ class LocalTransactionCoordinator(TransactionCoordinator):
         producer_ids: ProducerIdManager,
         markers: MarkerWriter,
         loaders: Executor | None = None,
+        host_class: type[TransactionShardHost] = TransactionShardHost,
     ) -> None:
         super().__init__(clock, producer_ids, markers)
         self._log_manager = log_manager
         self._disk = disk
         self._settings = settings
         self._loaders = loaders
+        self._host_class = host_class
         self._creation = asyncio.Lock()
 
     def open(self) -> None:
@@ -60,7 +63,7 @@ class LocalTransactionCoordinator(TransactionCoordinator):
             return
         for index in range(topic.partition_count):
             store = LocalStore(self._log_manager, self._disk, index, TOPIC, encode_transactions)
-            host = TransactionShardHost(
+            host = self._host_class(
                 f"{TOPIC}-{index}",
                 store,
                 self._settings,

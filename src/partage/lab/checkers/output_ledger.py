@@ -79,7 +79,7 @@ class OutputLog:
 
     def between(self, begin: int, end: int) -> Iterator[LoggedBatch]:
         """Yield the batches with offsets in a range."""
-        for batch in self.batches:
+        for batch in self.batches if begin < end else ():
             if batch.entry.last_offset >= begin and batch.entry.base_offset < end:
                 yield batch
 

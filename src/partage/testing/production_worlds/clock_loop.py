@@ -21,6 +21,10 @@ from partage.lab.environment.disk import PowerLossError
 _ROUNDING_MS: Final = 0.01
 
 
+class ProcessDiedError(BaseException):
+    """Ends the code of a process that dies in the middle of it."""
+
+
 class ClockLoop(asyncio.BaseEventLoop):
     """The loop of one process of a broker.
 
@@ -52,7 +56,9 @@ class ClockLoop(asyncio.BaseEventLoop):
         return task  # type: ignore[no-any-return]
 
     def _on_error(self, loop: Any, context: dict[str, Any]) -> None:
-        self._error = context.get("exception") or AssertionError(context["message"])
+        error = context.get("exception") or AssertionError(context["message"])
+        if not isinstance(error, ProcessDiedError):
+            self._error = error
 
     def time(self) -> float:
         """Return the virtual time in seconds."""
@@ -101,7 +107,7 @@ class ClockLoop(asyncio.BaseEventLoop):
         events._set_running_loop(self)
         try:
             call()
-        except PowerLossError:
+        except (PowerLossError, ProcessDiedError):
             pass
         finally:
             events._set_running_loop(None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar, Final, cast
 
@@ -14,11 +14,11 @@ from partage.broker.clock import Clock
 from partage.broker.coordination.group_actions import GroupActions, ResultCallback
 from partage.broker.coordination.state_store import StateStore, StoredCallback
 from partage.broker.net.inbound_request import Handler, InboundRequest
-from partage.broker.topics.log_writer import LogWriter
 from partage.coordinator import invariants
 from partage.coordinator.consumer_group.actions import Action, ComputeTarget
 from partage.coordinator.consumer_group.events import RegexesResolved, TargetComputed
 from partage.coordinator.events import Event
+from partage.coordinator.records import TransactionMarker
 from partage.coordinator.shard import Shard
 from partage.lab import history
 from partage.lab.brokers.server_connection import _request_group_id
@@ -27,25 +27,39 @@ from partage.lab.consumer_topics import TOPIC_NAMES
 from partage.lab.context import WorldContext
 from partage.lab.coverage import ELSEWHERE, LOADING, group_coverage_keys
 from partage.lab.environment.network import SimConnection
-from partage.lab.names import UNREAD_TOPIC
+from partage.lab.names import OUTPUT_PARTITIONS, OUTPUT_TOPIC, UNREAD_TOPIC
+from partage.lab.offset_log import LogChange, OffsetLogModel, Pair
 from partage.lab.options import ACTION_TIMEOUT_MS
 from partage.log.errors import DamagedFileError, DamagedLogError
 from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
 from partage.model.settings import BrokerSettings
+from partage.model.topic_partition import TopicPartition
+from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
+from partage.store.transaction_log import TOPIC as TRANSACTIONS_TOPIC
 from partage.testing.production_worlds.broker_transport import BrokerTransport
-from partage.testing.production_worlds.clock_loop import ClockLoop
+from partage.testing.production_worlds.clock_loop import ClockLoop, ProcessDiedError
+from partage.testing.production_worlds.recorded_logs import RecordedLogWriter, record_logs
 from partage.testing.production_worlds.stored_partitions import StoredPartitions
+from partage.testing.production_worlds.transaction_shards import (
+    FaultyMarkerWriter,
+    ProductionTransactionHost,
+    delay_admissions,
+)
 from partage.testing.recorded_shard_host import RecordedShardHost, RecordedStore
 from partage.testing.world.observed_response import (
     ObservedResponse,
     observe_response,
     original_connection,
 )
+from partage.wire.types import Buffer
 
 _PORT: Final = 9092
 #: Offsets of it are committed for partitions below this number.
 _UNREAD_PARTITIONS: Final = 2
+_COMPACTED: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
+_MIN_LAG_MS: Final = 1_000  # before the records of a compacted topic are compacted
+_STATE_TOPICS: Final = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 
 
 class ProductionBroker(BrokerShell):
@@ -54,7 +68,7 @@ class ProductionBroker(BrokerShell):
     def __init__(self, world: WorldContext, broker_id: int) -> None:
         super().__init__(world, broker_id)
         self.writer = cast(Any, SimpleNamespace(is_closed=True))
-        self.transaction_hosts: list[Any] = []
+        self.compactions = self._compactions
         self.maintenance = self
         self._loop: ClockLoop | None = None
         self._broker: Broker | None = None
@@ -88,6 +102,7 @@ class ProductionBroker(BrokerShell):
         self._broker = broker
         self.storage = cast(Any, StoredPartitions(broker, self.disk))
         broker.server.intercept(self._record_requests)
+        delay_admissions(self, broker.transactions)
         self.is_up = True
         world.clear_damage()
         fault = await broker.wait_failed()
@@ -103,20 +118,43 @@ class ProductionBroker(BrokerShell):
             offsets_partitions=options.shard_count,
             cleaner_backoff_ms=2**53,  # only faults compact
             group_events=False,
-            topic_defaults={"segment.bytes": str(options.segment_bytes)},
+            topic_defaults=self._sizes(),
             groups=self.world.settings,
             transactions=self.world.transaction_settings,
         )
 
+    def _sizes(self) -> dict[str, str]:
+        options = self.world.options
+        return {
+            "segment.bytes": str(options.segment_bytes),
+            "delete.retention.ms": str(options.delete_retention_ms),
+        }
+
     async def _create_topics(self, broker: Broker) -> None:
+        options, log_manager = self.world.options, broker.log_manager
         counts = {**self.world.partition_counts, UNREAD_TOPIC: _UNREAD_PARTITIONS}
+        configs: dict[str, dict[str, str]] = {}
+        if options.transactional_producers:
+            counts[OUTPUT_TOPIC] = OUTPUT_PARTITIONS
+            if options.output_is_compacted:
+                configs[OUTPUT_TOPIC] = {**_COMPACTED, "min.compaction.lag.ms": f"{_MIN_LAG_MS}"}
+            if not await broker.transactions.create_topic():
+                raise OSError("the topic of the transaction coordinator was not created")
         for topic, count in counts.items():
-            if broker.log_manager.topic(topic) is None:
-                created = await broker.topic_admin.create(topic, count, {}, ())
+            if log_manager.topic(topic) is None:
+                created = await broker.topic_admin.create(topic, count, configs.get(topic, {}), ())
                 if isinstance(created, Refusal):
                     raise OSError(created.message)
-        if self.world.options.consumer_members:
+        for topic in _STATE_TOPICS:
+            if log_manager.topic(topic) is not None:
+                await log_manager.alter_configs(topic, self._shrink, validate_only=False)
+        if options.consumer_members:
             await self._update_consumer_topics(broker)
+
+    def _shrink(self, configs: dict[str, str]) -> None:
+        """Set the configs of a coordinator's log, so that there is something to compact."""
+        configs.update(self._sizes())
+        configs.update(_COMPACTED)
 
     async def _update_consumer_topics(self, broker: Broker) -> None:
         """Create, grow and delete topics until they are those of the world."""
@@ -184,6 +222,35 @@ class ProductionBroker(BrokerShell):
         """Return the loaded shard of a group, or None."""
         return self.hosts[self.world.shard_of(group_id)].shard if self.hosts else None
 
+    @property
+    def transaction_hosts(self) -> list[ProductionTransactionHost]:
+        """The hosts of the shards of transactional ids."""
+        return [] if self._broker is None else cast(Any, self._broker.transactions.hosts)
+
+    def is_remote(self, partition: TopicPartition) -> bool:
+        """True if another broker has a partition."""
+        return False
+
+    def pass_crash_point(self, records: Sequence[object], *, is_stored: bool) -> None:
+        """Let the process die if the planned crash point matches these records.
+
+        Raises:
+            ProcessDiedError: It died.
+        """
+        if self.hit_crash_point(records, is_stored=is_stored):
+            raise ProcessDiedError
+
+    def enter(self, call: Callable[[], object]) -> None:
+        """Run code of the broker's process."""
+        if self._loop is not None:
+            self._loop.enter(call)
+
+    def on_batch_written(self, directory: str, content: bytes) -> None:
+        """Record batches that are handed to a log."""
+        topic, _, index = directory.rpartition("-")
+        if topic == OUTPUT_TOPIC and self.world.log_observer is not None:
+            self.world.log_observer.on_appended(TopicPartition(topic, int(index)), content)
+
     def host_of(self, group_id: str) -> ProductionShardHost:
         """Return the host of a group's shard."""
         return self.hosts[self.world.shard_of(group_id)]
@@ -197,7 +264,7 @@ class ProductionBroker(BrokerShell):
         """Return False: there is no log in ZooKeeper."""
         return False
 
-    def compact(self) -> bool:
+    def compact(self, topic: str = "", index: int = 0) -> bool:
         """Compact the logs that need it. Return False if the process cannot."""
         if self._broker is None or self.is_paused or self.shard is None:
             return False
@@ -207,6 +274,16 @@ class ProductionBroker(BrokerShell):
     compact_all = compact
 
     # Topics
+
+    def schedule_reopen(self, topic: str, index: int) -> None:
+        """Open a partition again that a fault took offline."""
+        assert self._broker is not None, "the process runs"
+        partition = self._broker.log_manager.partition(topic, index)
+        assert partition is not None, "the partition exists"
+        error, partition.failure = partition.failure, None
+        assert error is not None, "a fault took it offline"
+        failed: OSError = error
+        self.enter(lambda: partition.fail(failed))
 
     def add_partition(self, topic: str, index: int) -> bool:
         """Add a partition. The world learns of it when it exists."""
@@ -330,7 +407,7 @@ class ProductionShardHost(RecordedShardHost):
 
     def reload(self) -> None:
         """Drop the shard, as after a failure of its log, and load it again."""
-        self._fail(OSError("injected"))
+        self.owner.enter(lambda: self._fail(OSError("injected")))
 
     def delete_topic_offsets(self, names: frozenset[str]) -> None:
         """Record that topics are deleted now, and delete their offsets."""
@@ -368,49 +445,55 @@ class ProductionShardHost(RecordedShardHost):
 
 
 class CrashingStore(RecordedStore):
-    """A recorded store whose broker dies at the planned crash points."""
+    """A recorded store whose broker dies at the planned crash points.
+
+    In worlds with transactions, it decodes the log with them, and records durable markers.
+    """
 
     def __init__(self, *arguments: Any) -> None:
         *others, self._owner = arguments
         super().__init__(*others)
+        self._model: OffsetLogModel | None = None
+
+    def _changes(self, batches: Sequence[Buffer]) -> list[tuple[Pair, LogChange | None]]:
+        if self._model is None:
+            return super()._changes(batches)
+        return list(self._model.apply(batches))
+
+    def _state(self, content: Sequence[Buffer]) -> dict[bytes, bytes | None]:
+        if not self._owner.world.options.transactional_producers:
+            return super()._state(content)
+        self._model = OffsetLogModel()
+        return dict(pair for pair, _ in self._model.apply(content))
 
     def append(
         self, records: list[Any], at_ms: int, stored: StoredCallback, event_ends: Sequence[int]
     ) -> None:
         """Append records, unless the process dies before or after."""
-        if self._owner.hit_crash_point(records, is_stored=False):
-            return
-        incarnation = self._incarnation
+        self._owner.pass_crash_point(records, is_stored=False)
+        incarnation, shard_epoch = self._incarnation, self.epoch or 0
 
         def told(error: ErrorCode) -> None:
-            is_current = incarnation == self._incarnation
-            if error or not (is_current and self._owner.hit_crash_point(records, is_stored=True)):
-                stored(error)
+            if incarnation == self._incarnation and not error:
+                self._record_markers(records, shard_epoch)
+                self._owner.pass_crash_point(records, is_stored=True)
+            stored(error)
 
         super().append(records, at_ms, told, event_ends)
 
-
-class _DelayedLogWriter(LogWriter):
-    """A log writer that takes the time of the simulated disk.
-
-    Half of the delay passes before the write and half after it. So a power failure can find data
-    that is not yet written, or written but not yet acknowledged.
-    """
-
-    owner: ClassVar[ProductionBroker]
-
-    def __init__(self, disk: Any, *, sync: bool, inline: bool) -> None:
-        super().__init__(disk, sync=sync, inline=inline, now_s=asyncio.get_running_loop().time)
-
-    def _start_group(self) -> None:
-        delay_s = self.owner._disk_delay_ms() / 1000
-        group, finish = self._take_group(), self._finish
-
-        def perform() -> None:
-            error = self._perform(group)
-            self._loop.call_later(delay_s / 2, finish, group, error)
-
-        self._loop.call_later(delay_s / 2, perform)
+    def _record_markers(self, records: list[Any], shard_epoch: int) -> None:
+        for record in records:
+            if isinstance(record, TransactionMarker):
+                self._recorder.append(
+                    history.OffsetsMarkerDurable(
+                        at_ms=self._clock.now_ms(),
+                        **self._place,
+                        shard_epoch=shard_epoch,
+                        producer_id=record.producer_id,
+                        producer_epoch=record.producer_epoch,
+                        coordinator_epoch=record.coordinator_epoch,
+                    )
+                )
 
 
 class _FaultyGroupActions(GroupActions):
@@ -474,7 +557,13 @@ def _broker_class(broker: ProductionBroker) -> type[Broker]:
         entries = _WorldEntries(broker.world)
         owner = broker
 
-    class Writer(_DelayedLogWriter):
+    class Writer(RecordedLogWriter):
+        owner = broker
+
+    class TransactionHost(ProductionTransactionHost):
+        owner = broker
+
+    class Markers(FaultyMarkerWriter):
         owner = broker
 
     class Actions(_FaultyGroupActions):
@@ -484,10 +573,17 @@ def _broker_class(broker: ProductionBroker) -> type[Broker]:
         shard_host_class = Host
         group_actions_class = Actions
         log_writer_class = Writer
+        transaction_host_class = TransactionHost
+        marker_writer_class = Markers
+
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            record_logs(broker, self)
 
     return RecordedBroker
 
 
 def _raise_error(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, ProcessDiedError):
         raise error

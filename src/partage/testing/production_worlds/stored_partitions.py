@@ -7,7 +7,8 @@ from typing import Final
 from partage.broker.broker import Broker
 from partage.broker.topics.partition import Partition
 from partage.lab.environment.disk import CrashDisk
-from partage.lab.history import PartitionReread
+from partage.lab.history import OutputReread, PartitionReread
+from partage.lab.recorded_batches import decode_batches
 from partage.log.results import Refusal
 from partage.model.topic_partition import TopicPartition
 from partage.wire.records.decoder import decode_records
@@ -42,14 +43,22 @@ class StoredPartitions:
         """Return all records of a partition, read from the disk."""
         log = partition.log
         first, end = log.log_start_offset, log.high_watermark
-        records: list[tuple[int, bytes]] = []
+        records = []
         if first < end:
-            slices = log.locate(first, _EVERYTHING)
-            assert not isinstance(slices, Refusal), slices.message
-            content = b"".join(
-                self._disk.read(part.path, part.position, part.length) for part in slices
-            )
+            content = self._read(partition)
             records = [(each[0], each[3] or b"") for each in decode_records(content, first)]
         return PartitionReread(
             at_ms=now_ms, partition=place, first=first, end=end, records=tuple(records)
         )
+
+    def reread_output(
+        self, place: TopicPartition, partition: Partition, now_ms: int
+    ) -> OutputReread:
+        """Return all batches of a partition of transactional producers, read from the disk."""
+        batches = tuple(decode_batches(place, self._read(partition), now_ms))
+        return OutputReread(at_ms=now_ms, partition=place, batches=batches)
+
+    def _read(self, partition: Partition) -> bytes:
+        slices = partition.log.locate(partition.log.log_start_offset, _EVERYTHING)
+        assert not isinstance(slices, Refusal), slices.message
+        return b"".join(self._disk.read(part.path, part.position, part.length) for part in slices)

@@ -66,7 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         self._in_flight: deque[InboundRequest] = deque()
         self._overlapping: dict[InboundRequest, int] = {}  # large Produce requests and their sizes
         self._unsent_bytes = 0
-        self._received_ms = 0
+        self._request_ms = 0  # the time of the request that starts now
         self._repeated: RepeatedRequest | None = None
         self._is_processing = False
         self._is_awaiting_turn = False
@@ -108,7 +108,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Process received bytes."""
-        self._received_ms = self.last_active_ms = self._resources.clock.now_ms()
+        self._request_ms = self.last_active_ms = self._resources.clock.now_ms()
         if self._large is None:
             chunk = self._resources.scratch[:nbytes]
             may_start = not (
@@ -288,7 +288,6 @@ class Connection(asyncio.BufferedProtocol):
         """Start the request that waited for its turn, unless the connection was closed."""
         self._is_awaiting_turn = False
         self._has_turn = True
-        self._received_ms = self._resources.clock.now_ms()
         self._process()
         self._has_turn = False
 
@@ -319,6 +318,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _start_request(self, frame: Buffer) -> None:
         inbound = None
+        # It may have waited behind an earlier request. The session of a member counts from now: it
+        # could do no more to show that it lives.
+        self._request_ms = self._resources.clock.now_ms()
         try:
             inbound = self._decode(frame)
         except MalformedError as error:
@@ -361,9 +363,7 @@ class Connection(asyncio.BufferedProtocol):
                 return None
             # KIP-511: every client can read version 0 of this response, whatever version it
             # requested.
-            return InboundRequest(
-                self, API_VERSIONS, 0, correlation_id, "", None, self._received_ms
-            )
+            return InboundRequest(self, API_VERSIONS, 0, correlation_id, "", None, self._request_ms)
         limit = self._resources.limits.frame_bytes_max(key)
         if len(frame) > limit:
             raise MalformedError(
@@ -372,7 +372,7 @@ class Connection(asyncio.BufferedProtocol):
         client_id, pos = parse_request_header(api, version, frame)
         message = api.decode_request(version, frame, pos)
         inbound = InboundRequest(
-            self, api, version, correlation_id, client_id or "", message, self._received_ms
+            self, api, version, correlation_id, client_id or "", message, self._request_ms
         )
         if is_repeated(key, frame):
             inbound.repeated = self._repeated = RepeatedRequest(
@@ -389,7 +389,7 @@ class Connection(asyncio.BufferedProtocol):
             parse_correlation_id(data, begin),
             repeated.client_id,
             repeated.message,
-            self._received_ms,
+            self._request_ms,
             repeated,
         )
 

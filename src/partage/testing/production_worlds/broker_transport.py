@@ -18,16 +18,25 @@ class BrokerTransport(asyncio.Transport):
     Args:
         loop: The loop of the broker's process.
         shell: The broker.
-        connection: The connection.
+        connection: The connection; None until a connection to another broker is open.
+        is_client: True if the broker has opened the connection.
 
     Attributes:
         connection: The connection.
         arrived_ms: When the bytes that the broker reads now have arrived on its machine.
     """
 
-    def __init__(self, loop: ClockLoop, shell: BrokerShell, connection: SimConnection) -> None:
-        super().__init__({"peername": (connection.client, 0)})
+    def __init__(
+        self,
+        loop: ClockLoop,
+        shell: BrokerShell,
+        connection: SimConnection | None,
+        *,
+        is_client: bool = False,
+    ) -> None:
+        super().__init__({"peername": (connection.client if connection else "", 0)})
         self.connection = connection
+        self._is_client = is_client
         self.arrived_ms = 0
         self._loop = loop
         self._shell = shell
@@ -65,6 +74,12 @@ class BrokerTransport(asyncio.Transport):
         self._bind(lambda: self._shell.when_awake(self._bind(lose)))()
 
     def _deliver(self) -> None:
+        if self._is_client:
+            if self._unread and self._is_reading and not self._is_closing:
+                data = bytes(self._unread)
+                self._unread.clear()
+                self._protocol.data_received(data)
+            return
         while self._unread and self._is_reading and not self._is_closing:
             buffer = self._protocol.get_buffer(len(self._unread))
             size = min(len(buffer), len(self._unread))
@@ -106,7 +121,9 @@ class BrokerTransport(asyncio.Transport):
     def write(self, data: Buffer) -> None:
         """Send bytes."""
         if not self._is_closing and not self._shell.disk.has_lost_power:
-            self.connection.down.send(bytes(data))
+            assert self.connection is not None, "it is connected"
+            way = self.connection.up if self._is_client else self.connection.down
+            way.send(bytes(data))
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
         """Send buffers."""
@@ -123,14 +140,27 @@ class BrokerTransport(asyncio.Transport):
         """Close the connection after the bytes that were sent."""
         if not self._is_closing:
             self._is_closing = True
-            self.connection.close_from_broker()
+            self._close_connection()
             self._loop.call_soon(self._lose)
 
+    def _close_connection(self, *, drops_bytes: bool = False) -> None:
+        assert self.connection is not None, "it is connected"
+        if not self._is_client:
+            self.connection.close_from_broker()
+        elif drops_bytes:
+            self.connection.reset_from_client()
+        else:
+            self.connection.close_from_client()
+
     def abort(self) -> None:
-        """Close the connection at once."""
-        self.close()
+        """Close the connection at once; a client drops the bytes that have not arrived."""
+        if not self._is_closing:
+            self._is_closing = True
+            self._close_connection(drops_bytes=True)
+            self._loop.call_soon(self._lose)
 
     def on_process_died(self) -> None:
         """Close the connection as the operating system does after the process died."""
         self._is_closing = self._is_lost = True
-        self.connection.close_from_broker()
+        if self.connection is not None:
+            self._close_connection()

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import math
 from asyncio import events
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import Context
 from typing import Any, Final
 
@@ -19,6 +19,8 @@ from partage.lab.environment.disk import PowerLossError
 
 #: Rounding errors of times in seconds, in milliseconds.
 _ROUNDING_MS: Final = 0.01
+#: The most `finally` blocks with an await in one coroutine.
+_CLOSES_MAX: Final = 50
 
 
 class ProcessDiedError(BaseException):
@@ -45,6 +47,9 @@ class ClockLoop(asyncio.BaseEventLoop):
         self._executor_delay_ms = executor_delay_ms
         self._error: BaseException | None = None
         self._tasks: list[asyncio.Task[Any]] = []
+        self.connect: Callable[
+            [str, asyncio.BaseProtocol], Awaitable[asyncio.Transport]
+        ]  # set by the broker, which has the network
         self.set_task_factory(self._make_task)
         self.set_exception_handler(self._on_error)
 
@@ -151,6 +156,22 @@ class ClockLoop(asyncio.BaseEventLoop):
         self.protocol_factory = protocol_factory
         return _Listener(self, host, port)
 
+    async def create_connection(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        **options: Any,
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """Connect to another broker.
+
+        Raises:
+            ConnectionRefusedError: It is down.
+        """
+        protocol = protocol_factory()
+        transport = await self.connect(host, protocol)
+        return transport, protocol
+
     def remove_reader(self, fd: object) -> bool:
         """Return False: nothing reads from a simulated socket."""
         return False
@@ -159,8 +180,10 @@ class ClockLoop(asyncio.BaseEventLoop):
         """End the coroutines of a process that has died."""
         for task in self._tasks:
             work: Any = task.get_coro()
-            with contextlib.suppress(RuntimeError):  # it awaits in a `finally` block
-                work.close()
+            for _ in range(_CLOSES_MAX):
+                with contextlib.suppress(RuntimeError):  # it awaits in a `finally` block
+                    work.close()
+                    break
         self._tasks = []
         self.close()
 

@@ -11,6 +11,9 @@ import msgspec
 
 from partage.broker.broker import Broker
 from partage.broker.clock import Clock
+from partage.broker.cluster.facade import ClusterJoinError
+from partage.broker.cluster.lease_renewal import boot_ms
+from partage.broker.cluster.state_address import StateAddress
 from partage.broker.coordination.group_actions import GroupActions, ResultCallback
 from partage.broker.coordination.state_store import StateStore, StoredCallback
 from partage.broker.net.inbound_request import Handler, InboundRequest
@@ -21,6 +24,8 @@ from partage.coordinator.events import Event
 from partage.coordinator.records import TransactionMarker
 from partage.coordinator.shard import Shard
 from partage.lab import history
+from partage.lab.brokers.cluster_membership import zookeeper_client_name
+from partage.lab.brokers.peer_requests import peer_name
 from partage.lab.brokers.server_connection import _request_group_id
 from partage.lab.brokers.shell import BrokerShell
 from partage.lab.consumer_topics import TOPIC_NAMES
@@ -46,7 +51,12 @@ from partage.testing.production_worlds.transaction_shards import (
     ProductionTransactionHost,
     delay_admissions,
 )
-from partage.testing.recorded_shard_host import RecordedShardHost, RecordedStore
+from partage.testing.recorded_shard_host import (
+    RecordedShardHost,
+    RecordedStore,
+    broker_number,
+)
+from partage.testing.simulated_session import SimulatedSession
 from partage.testing.world.observed_response import (
     ObservedResponse,
     observe_response,
@@ -55,6 +65,9 @@ from partage.testing.world.observed_response import (
 from partage.wire.types import Buffer
 
 _PORT: Final = 9092
+_STATE: Final = StateAddress(servers="zookeeper:2181", path="/partage")
+#: A broker that cannot join its cluster is started again after this time, as by a supervisor.
+_JOIN_AGAIN_MS: Final = 1_000
 #: Offsets of it are committed for partitions below this number.
 _UNREAD_PARTITIONS: Final = 2
 _COMPACTED: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
@@ -74,6 +87,7 @@ class ProductionBroker(BrokerShell):
         self._broker: Broker | None = None
         self._connections: list[BrokerTransport] = []
         self._has_begun = False  # a process that has not ended
+        self._session: SimulatedSession | None = None
 
     # Process
 
@@ -85,15 +99,26 @@ class ProductionBroker(BrokerShell):
         self._has_begun = True
         self._topic_lock = asyncio.Lock()
         self._loop = ClockLoop(self, lambda: self.world.broker_rng.choice((0, 0, 1, 5)))
+        self._loop.connect = self._connect
         self.spawn(self._start())
 
     async def _start(self) -> None:
         world = self.world
         try:
             broker = await _broker_class(self).start(
-                cast(Any, self.disk), self._settings(), host=f"broker-{self.broker_id}", port=_PORT
+                cast(Any, self.disk),
+                self._settings(),
+                host=_host(self.broker_id),
+                port=_PORT,
+                state=None if world.zookeeper is None else _STATE,
+                begin_session=self._begin_session,
             )
             await self._create_topics(broker)
+        except ClusterJoinError as error:
+            world.record_incident("a broker failed to join", f"{error}")
+            self._end_process()
+            world.clock.call_later(_JOIN_AGAIN_MS, self.start)
+            return
         except (DamagedLogError, DamagedFileError, OSError) as error:
             world.record_incident("a broker failed to start", f"{error}")
             self._end_process()
@@ -109,6 +134,56 @@ class ProductionBroker(BrokerShell):
         await broker.stop()
         self.die(f"{fault}")
 
+    async def _begin_session(
+        self, address: StateAddress, settings: BrokerSettings
+    ) -> SimulatedSession:
+        """Begin a session with the ZooKeeper of the world."""
+        servers, bind = self.world.zookeeper, self.process_binder()
+        assert servers is not None, "a single broker has no sessions"
+        assert self._loop is not None, "the process runs"
+        loop, started_ms = self._loop, boot_ms()
+
+        def call_in_process(call: Callable[[], None]) -> None:
+            bind(lambda: self.when_awake(bind(lambda: loop.enter(call))))()
+
+        self._session = SimulatedSession(
+            servers,
+            zookeeper_client_name(self.broker_id),
+            settings.zookeeper_session_timeout_ms,
+            started_ms,
+            loop,
+            call_in_process,
+        )
+        return self._session
+
+    async def _connect(self, host: str, protocol: asyncio.BaseProtocol) -> BrokerTransport:
+        """Connect to another broker."""
+        assert self._loop is not None, "the process runs"
+        loop, bind = self._loop, self.process_binder()
+        transport = BrokerTransport(loop, self, None, is_client=True)
+        opened: asyncio.Future[None] = loop.create_future()
+
+        def on_opened(connection: SimConnection | None) -> None:
+            if opened.done():
+                if connection is not None:
+                    connection.reset_from_client()
+                return
+            transport.connection = connection
+            opened.set_result(None)
+
+        def call_opened(connection: SimConnection | None) -> None:
+            bind(lambda: self.when_awake(bind(lambda: on_opened(connection))))()
+
+        self.world.network.connect(
+            peer_name(self.broker_id), broker_number(host), transport, call_opened
+        )
+        await opened
+        if transport.connection is None:
+            raise ConnectionRefusedError(f"{host} is down")
+        self._connections.append(transport)
+        transport.attach(protocol)
+        return transport
+
     def _settings(self) -> BrokerSettings:
         options = self.world.options
         return msgspec.structs.replace(
@@ -116,6 +191,7 @@ class ProductionBroker(BrokerShell):
             node_id=self.broker_id,
             auto_create_topics=False,
             offsets_partitions=options.shard_count,
+            zookeeper_session_timeout_ms=options.zookeeper_timeout_ms,
             cleaner_backoff_ms=2**53,  # only faults compact
             group_events=False,
             topic_defaults=self._sizes(),
@@ -132,6 +208,8 @@ class ProductionBroker(BrokerShell):
 
     async def _create_topics(self, broker: Broker) -> None:
         options, log_manager = self.world.options, broker.log_manager
+        if self.broker_id > 1:
+            return  # the first broker creates them for the cluster
         counts = {**self.world.partition_counts, UNREAD_TOPIC: _UNREAD_PARTITIONS}
         configs: dict[str, dict[str, str]] = {}
         if options.transactional_producers:
@@ -142,8 +220,14 @@ class ProductionBroker(BrokerShell):
                 raise OSError("the topic of the transaction coordinator was not created")
         for topic, count in counts.items():
             if log_manager.topic(topic) is None:
-                created = await broker.topic_admin.create(topic, count, configs.get(topic, {}), ())
-                if isinstance(created, Refusal):
+                leaders = [
+                    self.world.leader_of(TopicPartition(topic, index)) for index in range(count)
+                ]
+                created = await broker.topic_admin.create(
+                    topic, count, configs.get(topic, {}), leaders if broker.cluster else ()
+                )
+                is_new = not isinstance(created, Refusal)
+                if not is_new and created.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                     raise OSError(created.message)
         for topic in _STATE_TOPICS:
             if log_manager.topic(topic) is not None:
@@ -198,13 +282,24 @@ class ProductionBroker(BrokerShell):
         for connection in self._connections:
             connection.on_process_died()
         self._connections.clear()
+        if self._session is not None:
+            self._session.abandon()
+            self._session = None
         loop, self._loop = self._loop, None
         if loop is not None:
             self.world.clock.call_later(0, loop.abandon)  # not while it runs
 
     def shut_down(self, within_ms: int) -> bool:
-        """Return False: the broker is alone."""
-        return False
+        """Shut the process down cleanly; it ends ``within_ms`` later.
+
+        Returns:
+            False if the broker is alone or paused, so that it cannot shut down.
+        """
+        if self._broker is None or self._broker.cluster is None or self.is_paused:
+            return False
+        self.spawn(self._broker.stop())
+        self.call_later(within_ms, lambda: self.die("clean shutdown"))
+        return True
 
     # Shards
 
@@ -229,7 +324,14 @@ class ProductionBroker(BrokerShell):
 
     def is_remote(self, partition: TopicPartition) -> bool:
         """True if another broker has a partition."""
-        return False
+        if self._broker is None or self._broker.cluster is None:
+            return False
+        cluster = self._broker.cluster
+        if partition.topic == OFFSETS_TOPIC:
+            owner = cluster._registry.owner(partition.partition)
+        else:
+            owner = self.world.leader_of(partition)
+        return owner not in (None, self.broker_id)
 
     def pass_crash_point(self, records: Sequence[object], *, is_stored: bool) -> None:
         """Let the process die if the planned crash point matches these records.
@@ -258,11 +360,26 @@ class ProductionBroker(BrokerShell):
     @property
     def may_answer(self) -> bool:
         """True if no other broker can own the shards by now."""
-        return True
+        if self._broker is None:
+            return False
+        cluster = self._broker.cluster
+        return cluster is None or cluster._owned_shards.may_answer()
 
     def merge(self, group_id: str) -> bool:
-        """Return False: there is no log in ZooKeeper."""
-        return False
+        """Merge the ZooKeeper log of a group's shard. Return False if this is not the owner."""
+        cluster = None if self._broker is None else self._broker.cluster
+        log = None if cluster is None else cluster.stores[self.world.shard_of(group_id)].log
+        if log is None or self.is_paused:
+            return False
+        self.merge_shard(self.world.shard_of(group_id))
+        return True
+
+    def merge_shard(self, shard: int) -> None:
+        """Merge the ZooKeeper log of a shard that this broker owns."""
+        cluster = None if self._broker is None else self._broker.cluster
+        log = None if cluster is None else cluster.stores[shard].log
+        if cluster is not None and log is not None:
+            self.spawn(cluster._owned_shards._writer._merge(log))
 
     def compact(self, topic: str = "", index: int = 0) -> bool:
         """Compact the logs that need it. Return False if the process cannot."""
@@ -293,7 +410,8 @@ class ProductionBroker(BrokerShell):
 
     async def _add_partition(self, broker: Broker, topic: str, index: int) -> None:
         try:
-            grown = await broker.log_manager.add_partitions(topic, index + 1)
+            leaders = [1] if broker.cluster else ()
+            grown = await broker.topic_admin.add_partitions(topic, index + 1, leaders)
         except OSError as error:
             self.world.record_incident("a partition was not added", f"{error}")
             return
@@ -454,6 +572,7 @@ class CrashingStore(RecordedStore):
         *others, self._owner = arguments
         super().__init__(*others)
         self._model: OffsetLogModel | None = None
+        self._count = 0  # of appends
 
     def _changes(self, batches: Sequence[Buffer]) -> list[tuple[Pair, LogChange | None]]:
         if self._model is None:
@@ -470,7 +589,11 @@ class CrashingStore(RecordedStore):
         self, records: list[Any], at_ms: int, stored: StoredCallback, event_ends: Sequence[int]
     ) -> None:
         """Append records, unless the process dies before or after."""
-        self._owner.pass_crash_point(records, is_stored=False)
+        owner = self._owner
+        owner.pass_crash_point(records, is_stored=False)
+        self._count += 1
+        if self.epoch is not None and self._count % owner.world.options.entries_per_merge == 0:
+            owner.merge_shard(self._place["shard"])
         incarnation, shard_epoch = self._incarnation, self.epoch or 0
 
         def told(error: ErrorCode) -> None:
@@ -581,6 +704,10 @@ def _broker_class(broker: ProductionBroker) -> type[Broker]:
             record_logs(broker, self)
 
     return RecordedBroker
+
+
+def _host(broker_id: int) -> str:
+    return f"broker-{broker_id}"
 
 
 def _raise_error(task: asyncio.Task[None]) -> None:

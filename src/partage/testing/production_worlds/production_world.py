@@ -12,11 +12,18 @@ from typing import Any, Final, cast
 from unittest.mock import patch
 
 from partage.broker import clock, ids
+from partage.broker.cluster import (
+    cluster_membership,
+    cluster_topic_admin,
+    directory_identity,
+    lease_renewal,
+)
 from partage.lab.brokers.broker import Broker
 from partage.lab.world import World
 from partage.testing.production_worlds.production_broker import ProductionBroker
 
-_START_MS: Final = 10_000
+_START_MS: Final = 300_000
+_START_STEP_MS: Final = 10
 
 
 class ProductionWorld(World):
@@ -29,10 +36,10 @@ class ProductionWorld(World):
     def start_brokers(self) -> None:
         """Start all brokers, and wait until they accept connections."""
         super().start_brokers()
-        for _ in range(_START_MS):
+        for _ in range(0, _START_MS, _START_STEP_MS):
             if all(broker.is_up for broker in self.brokers):
                 return
-            self.clock.run(1)
+            self.clock.run(_START_STEP_MS)
         raise AssertionError("a broker does not start")
 
 
@@ -54,10 +61,18 @@ def production_environment(world: World) -> Iterator[None]:
             return rng.randbytes(16).hex()
 
     uuid = SimpleNamespace(uuid4=Uuid)
-    fake_time = SimpleNamespace(time_ns=now_ns, monotonic_ns=now_ns, monotonic=time.monotonic)
+    fake_time = SimpleNamespace(
+        time_ns=now_ns,
+        monotonic_ns=now_ns,
+        monotonic=time.monotonic,
+        clock_gettime_ns=lambda clock: now_ns(),
+        CLOCK_MONOTONIC=time.CLOCK_MONOTONIC,
+    )
     with ExitStack() as stack:
-        stack.enter_context(patch.object(clock, "time", fake_time))
-        stack.enter_context(patch.object(ids, "uuid", uuid))
+        for module in (clock, cluster_membership, lease_renewal):
+            stack.enter_context(patch.object(module, "time", fake_time))
+        for module in (ids, cluster_membership, cluster_topic_admin, directory_identity):
+            stack.enter_context(patch.object(module, "uuid", uuid))
         stack.enter_context(patch.object(ids, "os", SimpleNamespace(urandom=rng.randbytes)))
         handler = _FailureHandler()
         logger = logging.getLogger("partage")

@@ -44,9 +44,8 @@ class ProductionTransactionHost(TransactionShardHost):
 
     def __init__(self, name: str, store: StateStore, *more: Any) -> None:
         self._records = _RecordedStore(store, self.owner)
+        self._last_reports: dict[str, MarkersWritten] = {}  # of each transactional id
         super().__init__(name, self._records, *more)
-        #: The last report of each transactional id.
-        self._reports: dict[str, MarkersWritten] = {}
 
     @property
     def driver(self) -> Any:
@@ -112,7 +111,7 @@ class ProductionTransactionHost(TransactionShardHost):
 
     def report(self, markers: MarkersToWrite, partitions: tuple[TopicPartition, ...]) -> None:
         """Report durable markers to the state machine, and keep the report."""
-        self._reports[markers.transactional_id] = MarkersWritten(
+        self._last_reports[markers.transactional_id] = MarkersWritten(
             at_ms=self._clock.now_ms(),
             transactional_id=markers.transactional_id,
             producer_id=markers.producer_id,
@@ -127,7 +126,7 @@ class ProductionTransactionHost(TransactionShardHost):
         Before KIP-890, the transactions of a producer may have the same epoch. Then a shell must
         not repeat a report.
         """
-        event = self._reports.get(markers.transactional_id)
+        event = self._last_reports.get(markers.transactional_id)
         if event is not None and (event.producer_id, event.epoch) != (
             markers.producer_id,
             markers.epoch,

@@ -16,6 +16,7 @@ from .consumer_independent_mutants import CONSUMER_INDEPENDENT_MUTANTS
 from .consumer_member_mutants import CONSUMER_MEMBER_MUTANTS
 from .migration_mutants import MIGRATION_MUTANTS
 from .mutant import Mutant
+from .shell_mutants import SHELL_MUTANTS
 from .storage_mutants import STORAGE_MUTANTS
 from .transaction_mutants import TRANSACTION_MUTANTS
 
@@ -394,5 +395,6 @@ MUTANT_LISTS: Final = {
     "members with the consumer protocol": CONSUMER_MEMBER_MUTANTS,
     "consumer protocol, written independently": CONSUMER_INDEPENDENT_MUTANTS,
     "groups that change their type": MIGRATION_MUTANTS,
+    "shells around the coordinators": SHELL_MUTANTS,
 }
 MUTANTS: Final = tuple(chain.from_iterable(MUTANT_LISTS.values()))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from partage.lab import history
-from partage.lab.brokers.broker import Broker
-from partage.lab.brokers.cluster_membership import ZK_PATHS
-from partage.lab.brokers.shared_store import SharedStore
+from partage.lab.brokers.broker import SimulatedBroker
 from partage.lab.runner import draw_scenario, execute_plan
 from partage.lab.world import World
-from partage.store.zk_schema import StateDoc, decode
+from partage.store.zk_schema import StateDoc, ZkPaths, decode
 
 TIMEOUT_MS = 6_000
+ZK_PATHS = ZkPaths("/partage")
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def stable_world(**more: int) -> World:
     return world
 
 
-def coordinator_of(world: World) -> Broker:
+def coordinator_of(world: World) -> SimulatedBroker:
     coordinator = world.coordinator()
     assert coordinator is not None
     return coordinator
@@ -49,7 +50,6 @@ def loads(world: World) -> list[history.ShardLoaded]:
 def test_stopped_broker_hands_over_at_once(world: World) -> None:
     stopped, before = coordinator_of(world), len(loads(world))
     assert stopped.shut_down(within_ms=TIMEOUT_MS)
-    assert stopped.coordinator("g") is None, "it does not redirect clients to itself"
     world.clock.run(TIMEOUT_MS // 3)
     assert coordinator_of(world) is not stopped
     assert len(loads(world)) == before + 1
@@ -94,16 +94,14 @@ def merged(world: World) -> int:
 
 def test_incomplete_log_is_loaded_again(world: World) -> None:
     assert world.zookeeper is not None
-    store = coordinator_of(world).hosts[0]._store
-    assert isinstance(store, SharedStore)
-    state = world.zookeeper.nodes.nodes.pop(ZK_PATHS.state(0))
-    loaded: list[object] = []
-    store.load(loaded.append)
+    coordinator, before = coordinator_of(world), len(loads(world))
+    lost = world.zookeeper.nodes.nodes.pop(ZK_PATHS.entry(0, 0))
+    coordinator.host_of("g").reload()
     world.clock.run(TIMEOUT_MS)
-    assert not loaded
-    world.zookeeper.nodes.nodes[ZK_PATHS.state(0)] = state
-    world.clock.run(TIMEOUT_MS)
-    assert len(loaded) == 1
+    assert len(loads(world)) == before
+    world.zookeeper.nodes.nodes[ZK_PATHS.entry(0, 0)] = lost
+    world.clock.run(2 * TIMEOUT_MS)
+    assert len(loads(world)) > before
 
 
 def test_owned_shards_without_log_are_released(
@@ -114,12 +112,14 @@ def test_owned_shards_without_log_are_released(
     monkeypatch.setattr(world, "schedule_restart", lambda start: None)
     second.die("killed")
     world.clock.run(2 * TIMEOUT_MS)
-    membership = first._membership
+    assert first._broker is not None
+    membership = first._broker.cluster
     assert membership is not None
-    assert sorted(membership.owned_logs) == [0, 1]
+    owned = membership._owned_shards
+    assert [owned.owns(shard) for shard in (0, 1)] == [True, True]
     for shard in (0, 1):
-        membership._resign(shard)
+        first.enter(partial(owned._resign, shard))
     second.start()
-    world.clock.run(TIMEOUT_MS)
+    world.clock.run(2 * TIMEOUT_MS)
     owners = [world.shard_owner(shard) for shard in (0, 1)]
     assert {owner and owner.broker_id for owner in owners} == {1, 2}

@@ -12,15 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from lab.mutation import MutantFinder
-from testing.coordinator_shell_mutants import COORDINATOR_SHELL_MUTANTS
 from testing.shell_mutants import DRAWN_SHELL_MUTANTS, LATER_SHELL_MUTANTS, SHELL_MUTANTS
 
-_LISTS = {
-    "first": SHELL_MUTANTS,
-    "later": LATER_SHELL_MUTANTS,
-    "drawn": DRAWN_SHELL_MUTANTS,
-    "coordinator": COORDINATOR_SHELL_MUTANTS,
-}
+_LISTS = {"first": SHELL_MUTANTS, "later": LATER_SHELL_MUTANTS, "drawn": DRAWN_SHELL_MUTANTS}
 _MUTANTS = tuple(mutant for mutants in _LISTS.values() for mutant in mutants)
 
 

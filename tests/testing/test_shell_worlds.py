@@ -16,6 +16,7 @@ from partage.client.options import ClientOptions
 from partage.model.addresses import Address
 from partage.model.topic_partition import TopicPartition
 from partage.testing import PartageWorld
+from partage.testing.shell_worlds.coordinator_history import CoordinatorHistory
 from partage.testing.shell_worlds.delivery_rules import DeliveryRules, ReaderRun
 from partage.testing.shell_worlds.runner import ShellResult
 from partage.testing.shell_worlds.scenario import draw_scenario
@@ -292,7 +293,15 @@ def watched_world(directory: Path, requests: Callable[[Connection], Awaitable[ob
     watch: list[WireWatch] = []
 
     def make_watch(loop: VirtualLoop) -> WireWatch:
-        watch.append(WireWatch(loop, lambda _: None, world.break_rule, set()))
+        # without rules about coordinators: the requests are not those of members
+        coordinators = CoordinatorHistory(
+            world.brokers,
+            world.group_settings,
+            lambda rule, text: None,
+            world.last_pause,
+            has_consumer_group=False,
+        )
+        watch.append(WireWatch(loop, lambda _: None, world.break_rule, set(), coordinators))
         watch[0].limits["reader-1"] = 1000, 100
         return watch[0]
 

@@ -31,9 +31,7 @@ from partage.lab.options import Scenario
 from partage.lab.recorded_batches import LogRecorder
 from partage.log.errors import DamagedLogError
 from partage.model.topic_partition import TopicPartition
-from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 from partage.store.shard_log import shard_of
-from partage.store.transaction_log import TOPIC as TRANSACTIONS_TOPIC
 from partage.wire.apis.add_offsets_to_txn import ADD_OFFSETS_TO_TXN
 from partage.wire.apis.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
 from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
@@ -54,6 +52,8 @@ TRANSACTIONAL_KEYS: Final = (
     END_TXN.key,
 )
 _FIRST_PRODUCER_ID: Final = 1_000
+#: Offsets of the topic without readers are committed for partitions below this number.
+_UNREAD_PARTITIONS: Final = 2
 _RESTART_DELAYS_MS: Final = (10, 500, 2_000, 8_000)
 _REPAIR_MS: Final = 500
 
@@ -128,6 +128,9 @@ class WorldContext(ABC):
         #: A rogue client has sent heartbeats as a member, which may have got its response.
         self.was_impersonated = False
         self.log_observer = LogRecorder(self) if options.transactional_producers else None
+        self.id_rng = Random(f"ids {seed}")
+        #: The id of the topic that a broker creates now; None for a new one.
+        self.forced_topic_id: bytes | None = None
         self._serial = 0
         self._producer_id = _FIRST_PRODUCER_ID
         self._completion_count = 0
@@ -216,14 +219,11 @@ class WorldContext(ABC):
 
     @property
     def stored_topics(self) -> dict[str, int]:
-        """Partition counts of the topics on the brokers' disks."""
-        offsets = {OFFSETS_TOPIC: 1} if self.zookeeper is None else {}
-        transactions = {}
+        """Partition counts of the topics on the brokers' disks, without those of coordinators."""
+        topics = {**self.partition_counts, UNREAD_TOPIC: _UNREAD_PARTITIONS}
         if self.options.transactional_producers:
-            transactions = {OUTPUT_TOPIC: OUTPUT_PARTITIONS}
-            if self.zookeeper is None:
-                transactions[TRANSACTIONS_TOPIC] = 1
-        return {**offsets, **self.partition_counts, **transactions}
+            topics[OUTPUT_TOPIC] = OUTPUT_PARTITIONS
+        return topics
 
     def leader_of(self, partition: TopicPartition) -> int:
         """Return the broker with a partition. Partitions do not move.
@@ -238,15 +238,6 @@ class WorldContext(ABC):
     def output_leader_count(self) -> int:
         """Number of brokers with partitions of the topic of transactional producers."""
         return min(self.options.output_leaders, self.options.brokers, OUTPUT_PARTITIONS)
-
-    def stored_partitions(self, broker_id: int) -> list[TopicPartition]:
-        """Return the partitions on a broker's disk."""
-        partitions = [
-            TopicPartition(topic, index)
-            for topic, count in self.stored_topics.items()
-            for index in range(count)
-        ]
-        return [each for each in partitions if self.leader_of(each) == broker_id]
 
     def output_record(self, value: bytes) -> SimpleRecord:
         """Return a record of transactional producers.

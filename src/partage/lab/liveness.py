@@ -16,7 +16,7 @@ from typing import Any, Final
 from partage.coordinator.group import Group
 from partage.coordinator.states import GroupState
 from partage.coordinator.timers import ExpiryTimer
-from partage.lab.brokers.broker import Broker
+from partage.lab.brokers.broker import SimulatedBroker
 from partage.lab.clients.consumer import ConsumerProcess
 from partage.lab.clients.rogue_client import RogueClient
 from partage.lab.consumer_liveness import (
@@ -209,7 +209,7 @@ def _reread_everything(world: World) -> None:
                 world.append_history(storage.reread_output(place, partition, world.now_ms))
 
 
-def _leaders(world: World) -> list[Broker]:
+def _leaders(world: World) -> list[SimulatedBroker]:
     """Return the brokers with partitions of topics."""
     count = world.output_leader_count if world.transactional_producers else 1
     return world.brokers[:count]

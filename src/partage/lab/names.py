@@ -31,3 +31,8 @@ INPUT_TOPIC: Final = "t"
 TRANSACTIONAL_GROUP: Final = "copy"
 #: The group whose members consume, transform and produce (KIP-447).
 LOOP_GROUP: Final = "flow"
+
+
+def broker_name(broker_id: int) -> str:
+    """Return the name of a broker as a client of ZooKeeper and of other brokers."""
+    return f"broker {broker_id}"

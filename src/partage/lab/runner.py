@@ -85,8 +85,11 @@ def run_scenario(drawn: Scenario) -> tuple[World, Verdict]:
     )
     verdict = Verdict(seed=drawn.seed, command=drawn.rerun_command())
     try:
-        execute_plan(world)
-        check_liveness(world)
+        try:
+            execute_plan(world)
+            check_liveness(world)
+        finally:
+            world.end()
     except RuleViolationError as violation:
         verdict.rule, verdict.description = violation.rule, violation.description
     except AssertionError as error:  # an invariant of a state machine, or an assumption of a shell

@@ -12,6 +12,7 @@ subscribe.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from partage.bridge.consumer_protocol import ConsumerProtocol
 from partage.coordinator.group import Group
 from partage.coordinator.states import GroupState
 from partage.lab import history
-from partage.lab.brokers.broker import Broker
+from partage.lab.brokers.broker import SimulatedBroker
 from partage.lab.clients.classic_member import ClassicMember
 from partage.lab.clients.consumer import ConsumerProcess
 from partage.lab.clients.group_loop import FIRST_LOOP_NUMBER, GroupLoop
@@ -37,6 +38,10 @@ from partage.model.topic_partition import TopicPartition
 #: The regular expressions to which members with the consumer protocol subscribe.
 _REGEXES: Final = ("k.*", "lc|kd", "[kl].*", "k[ab]")
 #: When the members of a group with both protocols start: those with the classic one, the others.
+_START_MAX_MS: Final = 300_000
+_START_STEP_MS: Final = 10
+#: Between two looks at the topics of consumer groups.
+_TOPIC_DELAYS_MS: Final = (20, 100, 400)
 _FIRST_MEMBERS_MS: Final = ((0, 0), (0, 4_000), (0, 8_000), (4_000, 0))
 
 
@@ -61,8 +66,10 @@ class World(WorldContext):
         self._consumer_rng = Random(f"consumer members {scenario.seed}")
         self._classic_rng = Random(f"classic members {scenario.seed}")
         self._name_count = 0
+        #: Returns True while a broker changes topics.
+        self._are_topics_updated: Callable[[], bool] = lambda: False
         broker_ids = range(1, self.options.brokers + 1)
-        self.brokers = [self.make_broker(broker_id) for broker_id in broker_ids]
+        self.brokers = [SimulatedBroker(self, broker_id) for broker_id in broker_ids]
         self.broker = self.brokers[0]
         self.network.brokers.update((broker.broker_id, broker) for broker in self.brokers)
 
@@ -70,20 +77,25 @@ class World(WorldContext):
         seen = self.delivered[entry.group_id][entry.partition]
         seen.update(offset for offset, _ in entry.records)
 
-    def make_broker(self, broker_id: int) -> Broker:
-        """Return a broker that has not started."""
-        return Broker(self, broker_id)
-
     # Start and healing
 
+    def start(self) -> None:
+        """Start all brokers, and then all clients."""
+        self.start_brokers()
+        self._start_clients()
+
     def start_brokers(self) -> None:
-        """Start all brokers."""
+        """Start all brokers, and wait until they are up."""
         for broker in self.brokers:
             broker.start()
+        for _ in range(0, _START_MAX_MS, _START_STEP_MS):
+            if all(broker.is_up for broker in self.brokers):
+                break
+            self.clock.run(_START_STEP_MS)
+        else:
+            raise AssertionError(f"a broker did not start within {_START_MAX_MS} ms")
 
-    def start(self) -> None:
-        """Start all brokers and clients."""
-        self.start_brokers()
+    def _start_clients(self) -> None:
         self.producers = [Producer(self, number) for number in range(self.options.producers)]
         for _ in range(self.options.members):
             self.add_member()
@@ -97,6 +109,9 @@ class World(WorldContext):
     def _start_consumer_group(self) -> None:
         self.consumer_topics.on_changed = self._publish_consumer_topics
         self._publish_consumer_topics()
+        self._update_consumer_topics()
+        while not all(broker.has_consumer_topics for broker in self.brokers):
+            self.clock.run(_START_STEP_MS)
         first_consumer_ms = 0
         if self.options.classic_members:
             first_classic_ms, first_consumer_ms = self._classic_rng.choice(_FIRST_MEMBERS_MS)
@@ -112,11 +127,22 @@ class World(WorldContext):
         images = self.consumer_topics.images.values()
         topics = tuple((each.name, each.topic_id, each.partition_count) for each in images)
         self.append_history(history.ConsumerTopicsChanged(at_ms=self.now_ms, topics=topics))
-        for broker in self.brokers:
-            broker.refresh_topics()
         for member in self.live_classic_members:
             delay_ms = self._classic_rng.choice((0, 500, 3_000))
             member.call_later(delay_ms, member.on_metadata_changed)
+
+    def _update_consumer_topics(self) -> None:
+        """Let one broker after the other create, grow and delete topics as the catalogue says."""
+        able = [broker for broker in self.brokers if broker.is_up and not broker.is_paused]
+        if able and not self._are_topics_updated():
+            self._are_topics_updated = able[0].update_topics()
+        delay_ms = self.action_rng.choice(_TOPIC_DELAYS_MS)
+        self.clock.call_later(delay_ms, self._update_consumer_topics)
+
+    def end(self) -> None:
+        """End all processes."""
+        for broker in self.brokers:
+            broker.end()
 
     def _start_transactions(self) -> None:
         self.transactional_producers = [
@@ -297,10 +323,15 @@ class World(WorldContext):
                 return rng.choice((offered, [*offered, Range()], [Range(), *offered]))
         return [CooperativeSticky()]
 
-    def add_partition(self, topic: str) -> None:
-        """Add a partition to a topic and open its log."""
-        if self.broker.maintenance.add_partition(topic, self.partition_counts[topic]):
-            self.partition_counts[topic] += 1
+    def add_partition(self, topic: str, when_added: Callable[[], None]) -> None:
+        """Add a partition to a topic, and call a function then. It may fail."""
+
+        def added() -> None:
+            self.partition_counts[topic] = count
+            when_added()
+
+        count = self.partition_counts[topic] + 1
+        self.broker.add_partition(topic, count, added)
 
     @property
     def live_processes(self) -> list[ConsumerProcess]:
@@ -318,14 +349,14 @@ class World(WorldContext):
 
     # Coordinators
 
-    def shard_owner(self, shard: int) -> Broker | None:
+    def shard_owner(self, shard: int) -> SimulatedBroker | None:
         """Return the broker that has loaded a shard and may respond; None if there is none."""
         for broker in self.brokers:
             if broker.is_up and broker.hosts[shard].shard is not None and broker.may_answer:
                 return broker
         return None
 
-    def coordinator(self, group_id: str = GROUPS[0]) -> Broker | None:
+    def coordinator(self, group_id: str = GROUPS[0]) -> SimulatedBroker | None:
         """Return the coordinator of a group; None if no broker may respond."""
         return self.shard_owner(self.shard_of(group_id))
 

@@ -1,297 +1,550 @@
-"""The broker of a world: its shards, connections and cluster membership.
-
-It corresponds to `partage.broker` on asyncio: the bridge turns frames into events, and a shard host
-handles them.
-"""
+"""A production broker in a world, with the controls that the world's faults need."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, cast
 
-from partage.bridge import API_ADAPTERS
-from partage.bridge.api_adapter import BrokerContext
-from partage.coordinator.events import GroupRequest, ListGroups, TopicsDeleted
+import msgspec
+
+from partage.broker.broker import Broker
+from partage.broker.cluster.facade import ClusterJoinError
+from partage.broker.cluster.lease_renewal import boot_ms
+from partage.broker.cluster.state_address import StateAddress
+from partage.broker.net.inbound_request import Handler, InboundRequest
 from partage.coordinator.shard import Shard
 from partage.lab import history
-from partage.lab.brokers.cluster_membership import ClusterMembership
-from partage.lab.brokers.local_store import LocalStore
-from partage.lab.brokers.log_maintenance import LogMaintenance
-from partage.lab.brokers.marker_writer import SimLocalMarkers, SimMarkerWriter
-from partage.lab.brokers.peer_requests import PeerRequests
-from partage.lab.brokers.request_handlers import (
-    handle_fetch,
-    handle_find_coordinator,
-    handle_produce,
+from partage.lab.brokers.broker_transport import BrokerTransport
+from partage.lab.brokers.clock_loop import ClockLoop
+from partage.lab.brokers.group_shards import FaultyGroupActions, GroupShardHost
+from partage.lab.brokers.observed_response import (
+    ObservedResponse,
+    observe_response,
+    original_connection,
 )
-from partage.lab.brokers.server_connection import ServedRequest, ServerConnection
-from partage.lab.brokers.shard_host import SimShardHost, StateStore
-from partage.lab.brokers.shared_store import SharedStore
-from partage.lab.brokers.shell import BrokerShell
-from partage.lab.brokers.transaction_handlers import TransactionHandlers
-from partage.lab.brokers.transaction_host import SimTransactionHost
+from partage.lab.brokers.recorded_logs import RecordedLogWriter, record_logs
+from partage.lab.brokers.shell import BrokerShell, ProcessDiedError
+from partage.lab.brokers.stored_partitions import StoredPartitions
+from partage.lab.brokers.transaction_shards import (
+    FaultyMarkerWriter,
+    RecordedTransactionHost,
+    delay_admissions,
+)
+from partage.lab.brokers.zookeeper_session import SimulatedSession
+from partage.lab.consumer_topics import TOPIC_NAMES
 from partage.lab.context import WorldContext
 from partage.lab.environment.network import SimConnection
-from partage.lab.environment.zookeeper import ZooKeeper
+from partage.lab.names import GROUPS, OUTPUT_TOPIC, broker_name
+from partage.log.errors import DamagedFileError, DamagedLogError
+from partage.log.results import Refusal
+from partage.model.errors import ErrorCode
+from partage.model.settings import BrokerSettings
 from partage.model.topic_partition import TopicPartition
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
-from partage.store.shard_log import shard_of
 from partage.store.transaction_log import TOPIC as TRANSACTIONS_TOPIC
-from partage.wire.apis.fetch import FETCH
-from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorResponse
-from partage.wire.apis.produce import PRODUCE
+
+_PORT: Final = 9092
+_STATE: Final = StateAddress(servers="zookeeper:2181", path="/partage")
+#: A broker that cannot join its cluster is started again after this time, as by a supervisor.
+_JOIN_AGAIN_MS: Final = 1_000
+_COMPACTED: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
+_MIN_LAG_MS: Final = 1_000  # before the records of a compacted topic are compacted
+_STATE_TOPICS: Final = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 
 
-class Broker(BrokerShell):
-    """A broker: successive processes with one disk.
+class SimulatedBroker(BrokerShell):
+    """Successive processes of a production broker, with one disk.
 
     The first broker has the topics, except that transactional producers' topic is spread.
     """
 
     def __init__(self, world: WorldContext, broker_id: int) -> None:
         super().__init__(world, broker_id)
-        self.hosts = [SimShardHost(self, LocalStore(self))]
-        self.connections: list[ServerConnection] = []
-        self.maintenance = LogMaintenance(self)
-        #: The shards of the transaction coordinator; none in worlds without transactions.
-        self.transaction_hosts: list[SimTransactionHost] = []
-        self._peers = PeerRequests(self)
-        self._transaction_handlers: TransactionHandlers | None = None
-        self._membership: ClusterMembership | None = None
-        self._stores: list[SharedStore] = []
-        self._surroundings = BrokerContext(
-            shard_count=world.options.shard_count, has_partition=world.has_partition
-        )
+        #: The partitions on its disk; None while the process does not run.
+        self.storage: StoredPartitions | None = None
+        self._loop: ClockLoop | None = None
+        self._broker: Broker | None = None
+        self._connections: list[BrokerTransport] = []
+        self._has_begun = False  # a process that has not ended
+        self._session: SimulatedSession | None = None
 
     # Process
 
     def start(self) -> None:
-        """Start the process. Opening its disk can fail, which schedules another start."""
-        self.maintenance = LogMaintenance(self)
-        if not self.open_storage():
+        """Start the process."""
+        self._incarnation += 1
+        self.is_paused = False
+        self._deferred_calls.clear()
+        self._has_begun = True
+        self._loop = ClockLoop(self, lambda: self.world.broker_rng.choice((0, 0, 1, 5)))
+        self._loop.connect = self._connect
+        self.spawn(self._start())
+
+    async def _start(self) -> None:
+        world = self.world
+        try:
+            broker = await _broker_class(self).start(
+                cast(Any, self.disk),
+                self._settings(),
+                host=f"broker-{self.broker_id}",
+                port=_PORT,
+                state=None if world.zookeeper is None else _STATE,
+                begin_session=self._begin_session,
+            )
+            await self._create_topics(broker)
+        except ClusterJoinError as error:
+            world.record_incident("a broker failed to join", f"{error}")
+            self._end_process()
+            world.clock.call_later(_JOIN_AGAIN_MS, self.start)
             return
-        if self.world.zookeeper is None:
-            self.hosts = [SimShardHost(self, LocalStore(self))]
-            self.hosts[0].schedule_load()
-            if self.world.options.transaction_shard_count:
-                self._start_transactions([LocalStore(self, TRANSACTIONS_TOPIC)])
-                self.transaction_hosts[0].schedule_load()
-        else:
-            self._join_cluster(self.world.zookeeper)
+        except (DamagedLogError, DamagedFileError, OSError) as error:
+            world.record_incident("a broker failed to start", f"{error}")
+            self._end_process()
+            world.on_start_failed(self.start, cast(Any, error))
+            return
+        self._broker = broker
+        self.storage = StoredPartitions(broker, self.disk)
+        self.is_up = True
+        world.clear_damage()
+        fault = await broker.wait_failed()
+        await broker.stop()
+        self.die(f"{fault}")
 
-    def _start_transactions(self, stores: Sequence[StateStore]) -> None:
-        """Create the shards of the transaction coordinator, and the handlers of its requests."""
-        local_markers = SimLocalMarkers(self, self, self.maintenance.schedule_reopen)
-        self._peers = PeerRequests(self)
-        markers = SimMarkerWriter(self, self, local_markers, self._peers)
-        self.transaction_hosts = [SimTransactionHost(self, store, markers) for store in stores]
-        self._transaction_handlers = TransactionHandlers(
-            self,
-            self.transaction_hosts,
-            self,
-            self._peers,
-            local_markers,
-            self.maintenance,
-            self._surroundings,
-        )
+    async def _begin_session(
+        self, address: StateAddress, settings: BrokerSettings
+    ) -> SimulatedSession:
+        """Begin a session with the ZooKeeper of the world."""
+        servers, bind = self.world.zookeeper, self.process_binder()
+        assert servers is not None, "a single broker has no sessions"
+        assert self._loop is not None, "the process runs"
+        loop, started_ms = self._loop, boot_ms()
 
-    def _join_cluster(self, servers: ZooKeeper) -> None:
-        """Join the ZooKeeper cluster, which stores the state of the groups."""
-        options = self.world.options
+        def call_in_process(call: Callable[[], None]) -> None:
+            bind(lambda: self.when_awake(bind(lambda: loop.enter(call))))()
 
-        def when_awake(call: Callable[[], None]) -> None:
-            self.when_awake(bind(call))
-
-        bind = self.process_binder()
-        shard_count = options.shard_count
-        shards = range(shard_count + options.transaction_shard_count)
-        self._stores = stores = [SharedStore(self) for _ in shards]
-        self.hosts = [
-            SimShardHost(self, store, shard) for shard, store in enumerate(stores[:shard_count])
-        ]
-        if options.transaction_shard_count:
-            self._start_transactions(stores[shard_count:])
-        hosts: list[SimShardHost | SimTransactionHost] = [*self.hosts, *self.transaction_hosts]
-        for host in hosts:
-            host.resign()
-        self._membership = ClusterMembership(
+        self._session = SimulatedSession(
             servers,
-            self.broker_id,
-            stores,
-            options.zookeeper_timeout_ms,
-            when_awake,
-            entries_per_merge=options.entries_per_merge,
-            transaction_shard_count=options.transaction_shard_count,
+            broker_name(self.broker_id),
+            settings.zookeeper_session_timeout_ms,
+            started_ms,
+            loop,
+            call_in_process,
         )
-        for store, host in zip(stores, hosts, strict=True):
-            store.attach(self._membership, host)
-        if self.broker_id == 1:
-            self.world.clear_damage()
+        return self._session
 
-    def on_process_ended(self) -> None:
-        """Close the hosts and connections of the process, and end its cluster membership."""
-        for host in self.hosts:
-            host.is_closed = True
-        for transaction_host in self.transaction_hosts:
-            transaction_host.is_closed = True
-        self._peers.close()
-        for connection in self.connections:
+    async def _connect(self, host: str, protocol: asyncio.BaseProtocol) -> BrokerTransport:
+        """Connect to another broker."""
+        assert self._loop is not None, "the process runs"
+        loop, bind = self._loop, self.process_binder()
+        transport = BrokerTransport(loop, self, None, is_client=True)
+        opened: asyncio.Future[None] = loop.create_future()
+
+        def on_opened(connection: SimConnection | None) -> None:
+            if opened.done():
+                if connection is not None:
+                    connection.reset_from_client()
+                return
+            transport.connection = connection
+            opened.set_result(None)
+
+        def call_opened(connection: SimConnection | None) -> None:
+            bind(lambda: self.when_awake(bind(lambda: on_opened(connection))))()
+
+        self.world.network.connect(
+            broker_name(self.broker_id), int(host.rpartition("-")[2]), transport, call_opened
+        )
+        await opened
+        if transport.connection is None:
+            raise ConnectionRefusedError(f"{host} is down")
+        self._connections.append(transport)
+        transport.attach(protocol)
+        return transport
+
+    def _settings(self) -> BrokerSettings:
+        options = self.world.options
+        return msgspec.structs.replace(
+            BrokerSettings(),
+            node_id=self.broker_id,
+            auto_create_topics=False,
+            offsets_partitions=options.shard_count,
+            zookeeper_session_timeout_ms=options.zookeeper_timeout_ms,
+            cleaner_backoff_ms=2**53,  # only faults compact
+            group_events=False,
+            topic_defaults=self._sizes(),
+            groups=self.world.settings,
+            transactions=self.world.transaction_settings,
+        )
+
+    def _sizes(self) -> dict[str, str]:
+        options = self.world.options
+        return {
+            "segment.bytes": str(options.segment_bytes),
+            "delete.retention.ms": str(options.delete_retention_ms),
+        }
+
+    async def _create_topics(self, broker: Broker) -> None:
+        options, log_manager = self.world.options, broker.log_manager
+        if self.broker_id > 1:
+            return  # the first broker creates them for the cluster
+        configs: dict[str, dict[str, str]] = {}
+        if options.transactional_producers:
+            if options.output_is_compacted:
+                configs[OUTPUT_TOPIC] = {**_COMPACTED, "min.compaction.lag.ms": f"{_MIN_LAG_MS}"}
+            if not await broker.transactions.create_topic():
+                raise OSError("the topic of the transaction coordinator was not created")
+        for topic, count in self.world.stored_topics.items():
+            if log_manager.topic(topic) is None:
+                leaders = [
+                    self.world.leader_of(TopicPartition(topic, index)) for index in range(count)
+                ]
+                created = await broker.topic_admin.create(
+                    topic, count, configs.get(topic, {}), leaders if broker.cluster else ()
+                )
+                if (
+                    isinstance(created, Refusal)
+                    and created.code is not ErrorCode.TOPIC_ALREADY_EXISTS
+                ):
+                    raise OSError(created.message)
+        for topic in _STATE_TOPICS:
+            if log_manager.topic(topic) is not None:
+                await log_manager.alter_configs(topic, self._shrink, validate_only=False)
+
+    def _shrink(self, configs: dict[str, str]) -> None:
+        """Set the configs of a coordinator's log, so that there is something to compact."""
+        configs.update(self._sizes())
+        configs.update(_COMPACTED)
+
+    async def _update_consumer_topics(self, broker: Broker) -> None:
+        images, log_manager = self.world.consumer_topics.images, broker.log_manager
+        for name in dict.fromkeys([*TOPIC_NAMES, *images]):
+            image, known = images.get(name), log_manager.topic(name)
+            if known is not None and (image is None or image.topic_id != known.topic.topic_id):
+                await broker.topic_admin.delete(name)
+                known = None
+            if image is None:
+                continue
+            if known is None:
+                self.world.forced_topic_id = image.topic_id
+                try:
+                    await broker.topic_admin.create(name, image.partition_count, {}, ())
+                finally:
+                    self.world.forced_topic_id = None
+            elif known.partition_count < image.partition_count:
+                await broker.topic_admin.add_partitions(name, image.partition_count, ())
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine in the process."""
+        assert self._loop is not None, "the process runs"
+        self._loop.create_task(work).add_done_callback(_raise_error)
+
+    def die(self, cause: str) -> None:
+        """Kill the process. Data that was written stays in the page cache."""
+        if not self._has_begun:
+            return
+        now_ms = self.world.now_ms
+        self.world.append_history(
+            history.BrokerDied(at_ms=now_ms, broker=self.broker_id, cause=cause)
+        )
+        self._end_process()
+        self.world.schedule_restart(self.start)
+
+    def end(self) -> None:
+        """End the process with its world."""
+        if self._loop is not None:
+            loop = self._loop
+            self._end_process()
+            loop.abandon()
+
+    def _end_process(self) -> None:
+        """Close the connections of the process, and end its coroutines."""
+        self._incarnation += 1
+        self._has_begun = self.is_up = False
+        self.storage = self._broker = None
+        for connection in self._connections:
             connection.on_process_died()
-        self.connections.clear()
-        if self._membership is not None:
-            self._membership.end()
-            self._membership = None
+        self._connections.clear()
+        if self._session is not None:
+            self._session.abandon()
+            self._session = None
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            self.world.clock.call_later(0, loop.abandon)  # not while it runs
 
     def shut_down(self, within_ms: int) -> bool:
-        """Shut the process down cleanly: it leaves the cluster first and ends ``within_ms`` later.
+        """Shut the process down cleanly; it ends ``within_ms`` later.
 
         Returns:
             False if the broker is alone or paused, so that it cannot shut down.
         """
-        if self._membership is None or self.is_paused:
+        if self._broker is None or self._broker.cluster is None or self.is_paused:
             return False
-        self._membership.shut_down()
+        self.spawn(self._broker.stop())
         self.call_later(within_ms, lambda: self.die("clean shutdown"))
         return True
 
     # Shards
 
     @property
+    def hosts(self) -> list[GroupShardHost]:
+        """The hosts of the group shards; none while the process does not run."""
+        return [] if self._broker is None else cast(Any, self._broker.coordinator.hosts)
+
+    @property
     def shard(self) -> Shard | None:
         """The shard of a single broker, if it is loaded."""
-        return self.hosts[0].shard if self.is_up else None
-
-    def host_of(self, group_id: str) -> SimShardHost:
-        """Return the host of a group's shard."""
-        return self.hosts[self.world.shard_of(group_id)]
+        return self.hosts[0].shard if self.hosts else None
 
     def core_of(self, group_id: str) -> Shard | None:
         """Return the loaded shard of a group, or None."""
-        return self.host_of(group_id).shard if self.is_up else None
+        return self.hosts[self.world.shard_of(group_id)].shard if self.hosts else None
+
+    @property
+    def transaction_hosts(self) -> list[RecordedTransactionHost]:
+        """The hosts of the shards of transactional ids."""
+        return [] if self._broker is None else cast(Any, self._broker.transactions.hosts)
+
+    def is_remote(self, partition: TopicPartition) -> bool:
+        """True if another broker has a partition."""
+        if self._broker is None or self._broker.cluster is None:
+            return False
+        cluster = self._broker.cluster
+        if partition.topic == OFFSETS_TOPIC:
+            owner = cluster._registry.owner(partition.partition)
+        else:
+            owner = self.world.leader_of(partition)
+        return owner not in (None, self.broker_id)
+
+    def enter(self, call: Callable[[], object]) -> None:
+        """Run code of the broker's process."""
+        if self._loop is not None:
+            self._loop.enter(call)
+
+    def on_batch_written(self, directory: str, content: bytes) -> None:
+        """Record batches that are handed to a log."""
+        topic, _, index = directory.rpartition("-")
+        if topic == OUTPUT_TOPIC and self.world.log_observer is not None:
+            self.world.log_observer.on_appended(TopicPartition(topic, int(index)), content)
+
+    def host_of(self, group_id: str) -> GroupShardHost:
+        """Return the host of a group's shard."""
+        return self.hosts[self.world.shard_of(group_id)]
 
     @property
     def may_answer(self) -> bool:
         """True if no other broker can own the shards by now."""
-        return self._membership is None or self._membership.may_answer()
-
-    def coordinator(self, group_id: str) -> int | None:
-        """Return the coordinator's broker id, as far as this broker knows."""
-        if self._membership is None:
-            return self.broker_id
-        return self._membership.owner(self.world.shard_of(group_id))
-
-    def transaction_coordinator(self, transactional_id: str) -> int | None:
-        """Return the coordinator's broker id of a transactional id, as far as it is known."""
-        options = self.world.options
-        if self._membership is None:
-            return self.broker_id
-        shard = shard_of(transactional_id, options.transaction_shard_count)
-        return self._membership.owner(options.shard_count + shard)
-
-    def leader(self, partition: TopicPartition) -> int | None:
-        """Return the leader of a partition, as far as this broker knows."""
-        if self._membership is None or partition.topic != OFFSETS_TOPIC:
-            return self.world.leader_of(partition)
-        return self._membership.owner(partition.partition)
-
-    def group_host(self, shard: int) -> SimShardHost:
-        """Return the host of a group shard."""
-        return self.hosts[shard]
+        if self._broker is None:
+            return False
+        cluster = self._broker.cluster
+        return cluster is None or cluster._owned_shards.may_answer()
 
     def merge(self, group_id: str) -> bool:
-        """Merge the ZooKeeper log of a group's shard. Return False if not the owner."""
-        log = None if self._membership is None else self._stores[self.world.shard_of(group_id)].log
-        if self._membership is None or log is None or self.is_paused:
+        """Merge the ZooKeeper log of a group's shard. Return False if this is not the owner."""
+        cluster = None if self._broker is None else self._broker.cluster
+        log = None if cluster is None else cluster.stores[self.world.shard_of(group_id)].log
+        if log is None or self.is_paused:
             return False
-        self._membership.merge(log)
+        self.merge_shard(self.world.shard_of(group_id))
         return True
 
-    def compact(self) -> bool:
-        """Compact the coordinator's log. Return False if there is nothing to compact."""
-        return self.shard is not None and self.maintenance.compact()
+    def merge_shard(self, shard: int) -> None:
+        """Merge the ZooKeeper log of a shard that this broker owns."""
+        cluster = None if self._broker is None else self._broker.cluster
+        log = None if cluster is None else cluster.stores[shard].log
+        if cluster is not None and log is not None:
+            self.spawn(cluster._owned_shards._writer._merge(log))
 
-    def compact_all(self) -> bool:
-        """Compact all logs that need it. Return False if there are none."""
-        places = list(self.storage.partitions) if self.storage is not None else []
-        count = 0
-        for topic, index in places:
-            if topic != OFFSETS_TOPIC or self.shard is not None:
-                count += self.maintenance.compact(topic, index)
-        return count > 0
+    def compact(self) -> bool:
+        """Compact all logs that need it. Return False if the process cannot."""
+        if self._broker is None or self.is_paused or self.shard is None:
+            return False
+        self.spawn(self._broker._maintenance.clean_once())
+        return True
+
+    # Topics
+
+    def fail_partition(self, place: TopicPartition) -> bool:
+        """Take a partition offline as after a failed write; the broker opens it again.
+
+        Returns:
+            False if the process cannot.
+        """
+        partition = None if self._broker is None else self._broker.log_manager.partition(*place)
+        if partition is None or self.is_paused:
+            return False
+        self.enter(lambda: partition.fail(OSError("injected")))
+        return True
+
+    def add_partition(self, topic: str, count: int, added: Callable[[], None]) -> None:
+        """Add a partition to a topic, which has ``count`` then. ``added`` is called if it works."""
+        if self._broker is not None and not self.is_paused:
+            self.spawn(self._add_partition(self._broker, topic, count, added))
+
+    async def _add_partition(
+        self, broker: Broker, topic: str, count: int, added: Callable[[], None]
+    ) -> None:
+        leaders = [1] if broker.cluster else ()
+        try:
+            await broker.topic_admin.add_partitions(topic, count, leaders)
+        except OSError as error:
+            self.world.record_incident("a partition was not added", f"{error}")
+        found = broker.log_manager.topic(topic)
+        if found is not None and found.partition_count == count:
+            added()
 
     def delete_topic(self, topic: str) -> None:
-        """Notify the shards of this broker that a topic was deleted."""
-        if not self.is_up:
-            return
+        """Delete a topic, and create it again."""
+        if self._broker is not None:
+            self.spawn(self._recreate_topic(self._broker, topic))
 
-        def notify() -> None:
-            now_ms = self.world.now_ms
-            self.world.append_history(
-                history.TopicDeletionApplied(at_ms=now_ms, broker=self.broker_id, topic=topic)
-            )
-            for host in self.hosts:
-                host.handle(TopicsDeleted(at_ms=now_ms, topics=frozenset({topic})))
-                host.flush()
+    async def _recreate_topic(self, broker: Broker, topic: str) -> None:
+        try:
+            deleted = await broker.topic_admin.delete(topic)
+            if not isinstance(deleted, Refusal):
+                self.world.append_history(
+                    history.TopicDeletionApplied(
+                        at_ms=self.world.now_ms, broker=self.broker_id, topic=topic
+                    )
+                )
+            await self._create_topics(broker)
+        except OSError as error:
+            self.world.record_incident("a topic was not deleted", f"{error}")
 
-        self.call_later(0, notify)
+    @property
+    def has_consumer_topics(self) -> bool:
+        """True if the broker has all topics of the consumer groups, with all partitions."""
+        if self._broker is None:
+            return False
+        has_partition = self._broker.log_manager.has_partition
+        return all(
+            has_partition(name, image.partition_count - 1)
+            for name, image in self.world.consumer_topics.images.items()
+        )
 
-    def refresh_topics(self) -> None:
-        """Report the newest topics of consumer groups to the shards after a moment."""
+    def report_topics(self) -> None:
+        """Report the topics to the shards, as after a change of one."""
+        assert self._broker is not None, "the process runs"
+        self._broker._group_services.images._version += 1
+        self.enter(self._broker.coordinator.refresh_topics)
 
-        def refresh() -> None:
-            for host in self.hosts:
-                host.refresh_topics()
+    def update_topics(self) -> Callable[[], bool]:
+        """Create, grow and delete topics until they are those of the consumer groups.
 
-        if self.is_up:
-            self.call_later(self.world.action_rng.choice((0, 5, 400)), refresh)
+        Returns:
+            A function that returns True while the work goes on.
+        """
+        assert self._broker is not None, "the process runs"
+        assert self._loop is not None, "the process runs"
+        task = self._loop.create_task(self._update_topics(self._broker))
+        incarnation = self._incarnation
+        return lambda: incarnation == self._incarnation and not task.done()
+
+    async def _update_topics(self, broker: Broker) -> None:
+        try:
+            await self._update_consumer_topics(broker)
+        except OSError as error:
+            self.world.record_incident("topics were not changed", f"{error}")
 
     # Connections and requests
 
-    def accept(self, connection: SimConnection) -> ServerConnection | None:
+    def accept(self, connection: SimConnection) -> BrokerTransport | None:
         """Accept a connection; None if the process is down."""
-        if not self.is_up:
+        loop = self._loop
+        if loop is None or loop.protocol_factory is None:
             return None
-        end = ServerConnection(self, connection, self)
-        self.connections.append(end)
-        return end
+        transport = BrokerTransport(loop, self, connection)
+        self._connections.append(transport)
+        transport.attach(loop.protocol_factory())
+        return transport
 
-    def has_loaded(self, group_id: str) -> bool:
-        """Return True if the shard of a group is loaded."""
-        return self.core_of(group_id) is not None
+    def record(self, broker: Broker, handler: Handler) -> Handler:
+        """Return a handler that records requests and responses."""
 
-    def handle_request(self, inbound: ServedRequest) -> None:
-        """Handle a request. The response may be sent later."""
-        key = inbound.api.key
-        handlers = self._transaction_handlers
-        if handlers is not None and handlers.handle(inbound):
-            return
-        if key in API_ADAPTERS:
-            fresh_id = f"{self.world.broker_rng.getrandbits(64):016x}"
-            asked = inbound.start(API_ADAPTERS[key], self._surroundings, fresh_id)
-            for position, event in enumerate(asked):
-                if isinstance(event, ListGroups):
-                    self.hosts[position].handle(event)
-                else:
-                    assert isinstance(event, GroupRequest)
-                    self.host_of(event.group_id).handle(event)
-            if not asked:
-                inbound.connection.respond(inbound, inbound.encode_response())
-            for host in self.hosts:
-                host.flush()
-        elif key == FIND_COORDINATOR.key:
-            inbound.respond(self._find_coordinator(inbound.message))
-        elif key == FETCH.key:
-            assert self.storage is not None
-            inbound.respond(handle_fetch(self.storage, inbound.message))
-        elif key == PRODUCE.key:
-            handle_produce(self, self.maintenance, inbound)
-        else:
-            inbound.connection.close()
+        def handle(inbound: InboundRequest) -> None:
+            connection: Any = original_connection(inbound)
+            transport: BrokerTransport = connection._transport
+            group_id = _request_group_id(inbound.message)
+            assert transport.connection is not None, "a client has connected"
+            entry = self.world.record_request(
+                transport.connection,
+                transport.arrived_ms,
+                inbound.api.key,
+                inbound.version,
+                inbound.message,
+                broker_id=self.broker_id,
+                is_loaded=broker.coordinator.host_of(group_id).is_loaded,
+                at_ms=inbound.at_ms,
+            )
 
-    def _find_coordinator(self, request: Any) -> FindCoordinatorResponse:
-        return handle_find_coordinator(self.coordinator, self.transaction_coordinator, request)
+            def answered(response: ObservedResponse) -> None:
+                if not response.is_empty and not self.disk.has_lost_power:
+                    self.world.record_response(entry, response.message)
 
-    def on_connection_closed(self, connection: ServerConnection) -> None:
-        """Forget a closed connection."""
-        if connection in self.connections:
-            self.connections.remove(connection)
+            observe_response(inbound, answered)
+            handler(inbound)
+
+        return handle
+
+
+class _WorldEntries:
+    """Appends entries to the history of a world."""
+
+    def __init__(self, world: WorldContext) -> None:
+        self._world = world
+
+    def append(self, entry: history.HistoryEntry) -> None:
+        """Append an entry."""
+        self._world.append_history(entry)
+
+
+def _broker_class(broker: SimulatedBroker) -> type[Broker]:
+    class Host(GroupShardHost):
+        entries = _WorldEntries(broker.world)
+        owner = broker
+
+    class Writer(RecordedLogWriter):
+        owner = broker
+
+    class TransactionHost(RecordedTransactionHost):
+        owner = broker
+
+    class Markers(FaultyMarkerWriter):
+        owner = broker
+
+    class Actions(FaultyGroupActions):
+        owner = broker
+
+    class RecordedBroker(Broker):
+        shard_host_class = Host
+        group_actions_class = Actions
+        log_writer_class = Writer
+        transaction_host_class = TransactionHost
+        marker_writer_class = Markers
+
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            record_logs(broker, self)
+            serve, server = self.server.serve, cast(Any, self.server)
+
+            def serve_recorded(handlers: Mapping[int, Handler]) -> None:
+                delay_admissions(broker, self.transactions)
+                recorded = {key: broker.record(self, each) for key, each in handlers.items()}
+                serve(recorded)
+
+            server.serve = serve_recorded
+
+    return RecordedBroker
+
+
+def _request_group_id(message: Any) -> str:
+    """Return the group id of a request, the first of several; a default where it names none."""
+    # OffsetFetch has `groups` from v8 on. In DescribeGroups and DeleteGroups they are names.
+    groups = getattr(message, "groups", ()) or getattr(message, "groups_names", ())
+    group_id = getattr(groups[0], "group_id", groups[0]) if groups else ""
+    return group_id or getattr(message, "group_id", "") or GROUPS[0]
+
+
+def _raise_error(task: asyncio.Task[None]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, ProcessDiedError):
+        raise error

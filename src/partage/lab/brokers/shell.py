@@ -1,6 +1,7 @@
-"""The shell of a broker in a world: its process, disk and timers, but not its requests.
+"""The process of a broker in a world: it can crash or pause at any moment, and its disk can lose
+power.
 
-The process can crash or pause at any moment, and its disk can lose power.
+`partage.lab.brokers.broker` runs a production broker in it.
 """
 
 from __future__ import annotations
@@ -11,31 +12,30 @@ from operator import itemgetter
 
 from partage.lab import history
 from partage.lab.brokers.compaction_recorder import CompactionRecorder
-from partage.lab.brokers.storage import DiskWriter, Storage
 from partage.lab.context import WorldContext
-from partage.lab.environment.disk import CrashDisk, PowerLossError
-from partage.lab.names import OUTPUT_TOPIC
-from partage.log.errors import DamagedLogError
+from partage.lab.environment.disk import CrashDisk
+from partage.model.topic_partition import TopicPartition
 
 #: The name of the fault of a planned `partage.lab.history.MarkerPause`.
 MARKER_PAUSE = "transaction_coordinator_pauses_before_a_marker"
 
 
+class ProcessDiedError(BaseException):
+    """Ends the code of a process that dies in the middle of it."""
+
+
 class BrokerShell(ABC):
     """Successive processes of one broker, with one disk."""
-
-    writer: DiskWriter
 
     def __init__(self, world: WorldContext, broker_id: int) -> None:
         self.world = world
         self.broker_id = broker_id
         self.disk = CrashDisk()
         self.disk.on_fault = world.count_fault
-        self._compactions = CompactionRecorder(self.disk, broker_id, world.append_history)
+        self.compactions = CompactionRecorder(self.disk, broker_id, world.append_history)
         self.disk_slow: tuple[int, int] = (0, 0)  # end of the slow period, and the longest delay
         self.is_up = False
         self.is_paused = False
-        self.storage: Storage | None = None
         self._paused_ms = 0  # time of the pause
         self._incarnation = 0  # number of processes so far
         # calls deferred while the process is paused; True for timers
@@ -48,58 +48,33 @@ class BrokerShell(ABC):
         """Start the process. Opening its disk can fail, which schedules another start."""
 
     @abstractmethod
-    def on_process_ended(self) -> None:
-        """Drop everything that belongs to the process that just ended."""
-
-    def open_storage(self) -> bool:
-        """Begin a new process and open its disk.
-
-        Returns:
-            False if this failed. Another start is scheduled then.
-        """
-        world = self.world
-        self._incarnation += 1
-        self.is_paused = False
-        self._deferred_calls.clear()
-        self.writer = DiskWriter(self.disk, world.clock, self._disk_delay_ms, self.lose_power)
-        try:
-            self.storage = Storage(
-                self.disk,
-                self.writer,
-                world.stored_partitions(self.broker_id),
-                world.options.segment_bytes,
-                world.now_ms,
-                world.log_observer,
-                self._compactions,
-                world.options.delete_retention_ms,
-                [OUTPUT_TOPIC] if world.options.output_is_compacted else [],
-            )
-        except PowerLossError:
-            world.record_incident("power failed during recovery")
-            self.lose_power()
-            return False
-        except (DamagedLogError, OSError) as error:
-            world.record_incident("a broker failed to start", f"{error}")
-            self.storage = None
-            self.writer.is_closed = True
-            world.on_start_failed(self.start, error)
-            return False
-        self.is_up = True
-        return True
-
     def die(self, cause: str) -> None:
         """Kill the process. Data that was written stays in the page cache."""
-        world = self.world
-        if self.storage is not None:
-            world.append_history(
-                history.BrokerDied(at_ms=world.now_ms, broker=self.broker_id, cause=cause)
-            )
-        self._incarnation += 1
-        self.is_up = False
-        self.storage = None
-        self.writer.is_closed = True
-        self.on_process_ended()
-        world.schedule_restart(self.start)
+
+    @abstractmethod
+    def enter(self, call: Callable[[], object]) -> None:
+        """Run code of the broker's process."""
+
+    @abstractmethod
+    def is_remote(self, partition: TopicPartition) -> bool:
+        """True if another broker has a partition."""
+
+    @abstractmethod
+    def merge_shard(self, shard: int) -> None:
+        """Merge the ZooKeeper log of a shard that this broker owns."""
+
+    @abstractmethod
+    def on_batch_written(self, directory: str, content: bytes) -> None:
+        """Record batches that are handed to a log."""
+
+    def pass_crash_point(self, records: Sequence[object], *, is_stored: bool) -> None:
+        """Let the process die if the planned crash point matches these records.
+
+        Raises:
+            ProcessDiedError: It died.
+        """
+        if self.hit_crash_point(records, is_stored=is_stored):
+            raise ProcessDiedError
 
     def hit_crash_point(self, records: Sequence[object], *, is_stored: bool) -> bool:
         """Kill the process if the planned crash point matches these records.
@@ -139,7 +114,8 @@ class BrokerShell(ABC):
         self.disk.crash(self.world.disk_rng)
         self.die("power failure")
 
-    def _disk_delay_ms(self) -> int:
+    def disk_delay_ms(self) -> int:
+        """Draw the time that a write takes."""
         until_ms, slow_ms = self.disk_slow
         longest = slow_ms if self.world.now_ms < until_ms else self.world.options.disk_delay_ms
         return self.world.disk_rng.randrange(longest + 1)

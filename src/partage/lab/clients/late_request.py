@@ -6,10 +6,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-from partage.lab.brokers.marker_writer import MARKERS_VERSION, marker_request
 from partage.lab.clients.client_connection import ClientConnection
 from partage.lab.context import WorldContext
-from partage.lab.history import RequestReceived
+from partage.lab.history import RequestReceived, SimMarker
 from partage.model.topic_partition import TopicPartition
 from partage.transactions.events import VERSION_2
 from partage.wire.api import AnyApi
@@ -17,11 +16,17 @@ from partage.wire.apis import APIS
 from partage.wire.apis.end_txn import END_TXN
 from partage.wire.apis.produce import PRODUCE
 from partage.wire.apis.txn_offset_commit import TXN_OFFSET_COMMIT
-from partage.wire.apis.write_txn_markers import WRITE_TXN_MARKERS
+from partage.wire.apis.write_txn_markers import (
+    WRITE_TXN_MARKERS,
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from partage.wire.frames import encode_request_frame
 from partage.wire.records.batch import parse_header
 from partage.wire.types import Message
 
+_MARKERS_VERSION: Final = 2
 #: The first versions of KIP-890: each transaction has its own epoch.
 _NEW_VERSIONS: Final = {
     PRODUCE.key: 12,
@@ -81,8 +86,25 @@ def send_late_marker(
     broker_id = leader_of(place)
     if broker_id is None:
         return False
-    _send(world, broker_id, WRITE_TXN_MARKERS, MARKERS_VERSION, marker_request(marker, place))
+    _send(world, broker_id, WRITE_TXN_MARKERS, _MARKERS_VERSION, _marker_request(marker, place))
     return True
+
+
+def _marker_request(marker: SimMarker, where: TopicPartition) -> WriteTxnMarkersRequest:
+    """Return the request of one broker to another to write a marker."""
+    topic = WritableTxnMarkerTopic(name=where.topic, partition_indexes=[where.partition])
+    return WriteTxnMarkersRequest(
+        markers=[
+            WritableTxnMarker(
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+                transaction_result=marker.is_commit,
+                topics=[topic],
+                coordinator_epoch=marker.coordinator_epoch or 0,
+                transaction_version=marker.version,
+            )
+        ]
+    )
 
 
 def _send(world: WorldContext, broker_id: int, api: AnyApi, version: int, message: Message) -> None:

@@ -206,8 +206,10 @@ class CrashDisk:
         self.io_errors: dict[str, int] = {}  # errno by operation: write, sync, read
 
     def copy(self) -> CrashDisk:
-        """Return a copy of the disk."""
-        return copy.deepcopy(self)
+        """Return a copy of the disk's content, without planned faults."""
+        other = CrashDisk()
+        other.root = copy.deepcopy(self.root)
+        return other
 
     def crash(self, rng: Random) -> None:
         """Lose power: keep only the data that survives."""

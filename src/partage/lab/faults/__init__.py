@@ -54,8 +54,7 @@ def topic_is_deleted(world: World, rng: Random) -> bool:
 
     def delete() -> None:
         world.append_history(TopicDeleted(at_ms=world.now_ms, topic=UNREAD_TOPIC))
-        for broker in world.brokers:
-            broker.delete_topic(UNREAD_TOPIC)
+        world.broker.delete_topic(UNREAD_TOPIC)
 
     RogueClient(world, rng).commit(without_identity=True)
     world.clock.call_later(rng.choice((1, 50, 700)), delete)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import errno
 from random import Random
 
-from partage.lab.brokers.broker import Broker
-from partage.lab.brokers.storage import Storage
+from partage.lab.brokers.broker import SimulatedBroker
+from partage.lab.brokers.stored_partitions import acknowledged_lengths
 from partage.lab.context import Damage
 from partage.lab.world import World
 from partage.log.layout import CHECKPOINT_FILE
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 
 
-def _pick_broker(world: World, rng: Random) -> Broker:
+def _pick_broker(world: World, rng: Random) -> SimulatedBroker:
     return world.broker if len(world.brokers) == 1 else rng.choice(world.brokers)
 
 
-def _pick_with_partitions(world: World, rng: Random) -> Broker:
+def _pick_with_partitions(world: World, rng: Random) -> SimulatedBroker:
     """Return a broker with partitions of topics on its disk."""
     if not world.options.transactional_producers or world.output_leader_count == 1:
         return world.broker
@@ -103,7 +103,7 @@ def bit_flips(world: World, rng: Random) -> bool:
         return False
     if world.broker.is_up:
         world.broker.die("killed")
-    sizes = Storage.acknowledged_lengths(disk, OFFSETS_TOPIC)
+    sizes = acknowledged_lengths(disk, OFFSETS_TOPIC)
     paths = [path for path, size in sizes.items() if size]
     if not paths:
         return False
@@ -144,4 +144,4 @@ def logs_are_compacted(world: World, rng: Random) -> bool:
     broker = _pick_with_partitions(world, rng)
     if rng.random() < 0.15:
         broker.disk.crash_after = rng.randrange(60)
-    return broker.compact_all()
+    return broker.compact()

@@ -12,8 +12,8 @@ from random import Random
 from typing import Final
 
 from partage.coordinator.records import GroupRecord, KeyedRecord
-from partage.lab.brokers.cluster_membership import zookeeper_client_name
 from partage.lab.history import CrashPoint
+from partage.lab.names import broker_name
 from partage.lab.world import World
 
 
@@ -21,7 +21,7 @@ def broker_is_cut_off_from_zookeeper(world: World, rng: Random) -> bool:
     assert world.zookeeper is not None
     timeout_ms = world.options.zookeeper_timeout_ms
     for_ms = rng.choice((500, timeout_ms // 2, timeout_ms + 500, 3 * timeout_ms))
-    world.zookeeper.cut(zookeeper_client_name(rng.choice(world.brokers).broker_id), for_ms)
+    world.zookeeper.cut(broker_name(rng.choice(world.brokers).broker_id), for_ms)
     return True
 
 
@@ -31,7 +31,7 @@ def coordinator_is_cut_off_from_zookeeper(world: World, rng: Random) -> bool:
         return False
     timeout_ms = world.options.zookeeper_timeout_ms
     for_ms = rng.choice((timeout_ms // 2, timeout_ms + 500, 3 * timeout_ms))
-    world.zookeeper.cut(zookeeper_client_name(coordinator.broker_id), for_ms)
+    world.zookeeper.cut(broker_name(coordinator.broker_id), for_ms)
     return True
 
 
@@ -44,7 +44,7 @@ def coordinator_is_cut_off_with_its_server(world: World, rng: Random) -> bool:
         return False
     timeout_ms = world.options.zookeeper_timeout_ms
     world.zookeeper.cut_server(
-        zookeeper_client_name(coordinator.broker_id), timeout_ms * rng.choice((1, 2, 3))
+        broker_name(coordinator.broker_id), timeout_ms * rng.choice((1, 2, 3))
     )
     return True
 

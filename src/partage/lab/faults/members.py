@@ -118,8 +118,10 @@ def instance_id_is_used_twice(world: World, rng: Random) -> bool:
 def partitions_are_added(world: World, rng: Random) -> bool:
     if sum(world.partition_counts.values()) >= 10 or not world.broker.is_up:
         return False
-    topic = rng.choice(("t", "u"))
-    world.add_partition(topic)
-    for process in world.live_processes:
-        process.call_later(rng.choice((0, 500, 3_000)), process.on_metadata_changed)
+
+    def notify() -> None:
+        for process in world.live_processes:
+            process.call_later(rng.choice((0, 500, 3_000)), process.on_metadata_changed)
+
+    world.add_partition(rng.choice(("t", "u")), notify)
     return True

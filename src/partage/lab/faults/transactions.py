@@ -7,19 +7,23 @@ from random import Random
 from typing import Any, Final
 
 from partage.coordinator.records import TransactionalOffsetRecord
-from partage.lab.brokers.peer_requests import peer_name
 from partage.lab.brokers.shell import MARKER_PAUSE
-from partage.lab.brokers.transaction_host import AwaitedAbort
+from partage.lab.brokers.transaction_shards import AwaitedAbort
 from partage.lab.clients.late_request import send_late_marker, send_late_request
 from partage.lab.clients.plain_writer import PlainWriter
 from partage.lab.clients.rogue_client import RogueClient
 from partage.lab.clients.transactional_producer import TransactionalProducer
 from partage.lab.history import CrashPoint, MarkerPause
-from partage.lab.names import LOOP_GROUP, OUTPUT_PARTITIONS, OUTPUT_TOPIC, TRANSACTIONAL_GROUP
+from partage.lab.names import (
+    LOOP_GROUP,
+    OUTPUT_PARTITIONS,
+    OUTPUT_TOPIC,
+    TRANSACTIONAL_GROUP,
+    broker_name,
+)
 from partage.lab.world import World
 from partage.model.topic_partition import TopicPartition
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
-from partage.store.transaction_log import TOPIC as TRANSACTIONS_TOPIC
 from partage.transactions.outcome import MarkersToWrite
 from partage.transactions.records import TransactionRecord
 from partage.transactions.states import TransactionState
@@ -132,18 +136,14 @@ def _reload_group_shard(world: World, group_id: str) -> bool:
 
 
 def transaction_log_is_compacted(world: World, rng: Random) -> bool:
-    return world.broker.maintenance.compact(TRANSACTIONS_TOPIC)
+    return world.broker.compact()
 
 
 def leader_of_output_is_lost(world: World, rng: Random) -> bool:
     """Take a partition offline as after a failed write; the broker opens it again."""
     partition = TopicPartition(OUTPUT_TOPIC, rng.randrange(OUTPUT_PARTITIONS))
     broker = world.brokers[world.leader_of(partition) - 1]
-    if broker.storage is None or broker.is_paused:
-        return False
-    broker.storage.partitions[partition].failure = OSError("injected")
-    broker.maintenance.schedule_reopen(*partition)
-    return True
+    return broker.fail_partition(partition)
 
 
 def plain_record_is_written(world: World, rng: Random) -> bool:
@@ -210,7 +210,7 @@ def responses_between_brokers_are_cut_off(world: World, rng: Random) -> bool:
 
 def _cut_between_brokers(world: World, rng: Random, way: str) -> bool:
     broker = rng.choice(world.brokers)
-    world.network.cut(peer_name(broker.broker_id), way, rng.choice((1_000, 4_000, 8_000)))
+    world.network.cut(broker_name(broker.broker_id), way, rng.choice((1_000, 4_000, 8_000)))
     return broker.is_up
 
 

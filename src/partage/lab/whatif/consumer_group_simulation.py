@@ -114,6 +114,9 @@ class ConsumerGroupSimulation(SimulatedGroup):
         for name, count in sorted(group.partition_counts.items()):
             world.consumer_topics.create(name, count)
         self._start_broker()
+        is_updating = world.broker.update_topics()
+        while is_updating():
+            world.clock.run(1)
         shard = self._shard
         for record in self._live_records(shard):
             shard.apply(record)
@@ -189,8 +192,7 @@ class ConsumerGroupSimulation(SimulatedGroup):
                 group_id=self.group_id, epoch=self.generation, metadata_hash=_OTHER_HASH
             )
         )
-        self._world.consumer_topics.version += 1
-        self._world.broker.refresh_topics()
+        self._world.broker.report_topics()
         epoch = self.generation
         for _ in range(0, _NOTICED_MS + self.group.session_timeout_ms, _POLL_INTERVAL_MS):
             if self.generation > epoch:

@@ -13,12 +13,10 @@ from partage.lab.whatif.handovers import MembershipChange, ReaderChange
 from partage.lab.whatif.live_group import LiveGroup, LiveMember
 from partage.lab.world import World
 from partage.model.topic_partition import TopicPartition
-from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 from partage.wire.types import Message
 
 #: Longest time for which processing keeps a member from noticing events.
 PROCESSING_MAX_MS: Final = 500
-_LOAD_MAX_MS: Final = 500
 _POLL_INTERVAL_MS: Final = 250
 #: Time for a group to become stable, besides two session timeouts and two poll intervals.
 STABLE_TIMEOUT_MS: Final = 60_000
@@ -53,7 +51,7 @@ class SimulatedWorld(World):
 
     @property
     def stored_topics(self) -> dict[str, int]:
-        return {OFFSETS_TOPIC: 1}
+        return {}  # members read no records
 
     def append_history(self, entry: HistoryEntry) -> None:
         """Drop the entry: a simulation needs no history."""
@@ -178,8 +176,7 @@ class SimulatedGroup(TrialGroup):
         return SimulatedWorld(scenario)
 
     def _start_broker(self) -> None:
-        self._world.broker.start()
-        self._world.clock.run(_LOAD_MAX_MS)
+        self._world.start_brokers()
 
     def _check_live_state(self) -> None:
         assert self.owners == self.group.owners, "the simulation starts with the live assignment"

@@ -15,14 +15,19 @@ import msgspec
 from partage.broker.broker import Broker
 from partage.broker.net.inbound_request import InboundRequest
 from partage.lab import history
-from partage.lab.checkers import attach_coordinator_checkers
-from partage.model.settings import GroupSettings
-from partage.testing.recorded_shard_host import EntryRecorder, RecordedShardHost, broker_number
-from partage.testing.world.observed_response import (
+from partage.lab.brokers.observed_response import (
     ObservedResponse,
     observe_response,
     original_connection,
 )
+from partage.lab.brokers.recorded_shard_host import (
+    EntryRecorder,
+    RecordedShardHost,
+    broker_number,
+)
+from partage.lab.checkers import attach_coordinator_checkers
+from partage.model.settings import GroupSettings
+from partage.testing.world.process import current_process
 from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from partage.wire.apis.heartbeat import HEARTBEAT
 from partage.wire.apis.join_group import JOIN_GROUP
@@ -161,6 +166,12 @@ def _recorded_broker_class(recorder: EntryRecorder) -> type[Broker]:
 
     class RecordedHost(RecordedShardHost):
         entries = recorder
+
+        @classmethod
+        def broker_id(cls) -> int:
+            process = current_process.get()
+            assert process is not None, "a broker runs in a process"
+            return broker_number(process.name)
 
     class RecordedBroker(Broker):
         shard_host_class = RecordedHost

@@ -11,14 +11,14 @@ from partage.broker.broker import Broker
 from partage.broker.net.inbound_request import Handler, InboundRequest
 from partage.coordinator.consumer_group.group import ConsumerGroup
 from partage.coordinator.group import Group
-from partage.model.errors import ErrorCode
-from partage.model.topic_partition import TopicPartition
-from partage.testing.shell_worlds.coordinator_history import CoordinatorHistory
-from partage.testing.world.observed_response import (
+from partage.lab.brokers.observed_response import (
     ObservedResponse,
     observe_response,
     original_connection,
 )
+from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
+from partage.testing.shell_worlds.coordinator_history import CoordinatorHistory
 from partage.testing.world.request_recorder import RequestRecorder
 from partage.testing.world.virtual_loop import VirtualLoop
 from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT

@@ -28,13 +28,13 @@ from partage.broker.apis.fetch import FetchHandler
 from partage.broker.broker import Broker
 from partage.broker.net.inbound_request import Handler, InboundRequest
 from partage.broker.topics.log_reader import LogReader
-from partage.log.disk import Disk
-from partage.testing.world.network import WorldNetwork, WorldTransport
-from partage.testing.world.observed_response import (
+from partage.lab.brokers.observed_response import (
     ObservedResponse,
     observe_response,
     original_connection,
 )
+from partage.log.disk import Disk
+from partage.testing.world.network import WorldNetwork, WorldTransport
 from partage.testing.world.process import WorldProcess
 from partage.testing.world.virtual_loop import VirtualLoop
 from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT

@@ -13,9 +13,9 @@ from typing import Any, Final, Literal
 
 from partage.broker.broker import Broker
 from partage.broker.net.inbound_request import Handler, InboundRequest
+from partage.lab.brokers.observed_response import ObservedResponse, observe_response
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
-from partage.testing.world.observed_response import ObservedResponse, observe_response
 from partage.testing.world.virtual_loop import VirtualLoop
 from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from partage.wire.apis.fetch import FETCH

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from partage.broker.broker import Broker
 from partage.broker.net.inbound_request import Handler, InboundRequest
+from partage.lab.brokers.observed_response import ObservedResponse, observe_response
 from partage.model.topic_partition import TopicPartition
 from partage.testing.world.acknowledged_commits import AcknowledgedCommits, fetched_offsets
 from partage.testing.world.brokers import WorldBrokers
-from partage.testing.world.observed_response import ObservedResponse, observe_response
 from partage.testing.world.torn_transactions import TornTransactions
 from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from partage.wire.apis.fetch import FETCH

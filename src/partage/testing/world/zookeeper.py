@@ -14,10 +14,10 @@ from typing import Final
 from partage.broker.cluster.cluster_session import ZooKeeperUnreachableError
 from partage.broker.cluster.lease_renewal import boot_ms
 from partage.broker.cluster.state_address import StateAddress
+from partage.lab.brokers.zookeeper_session import SimulatedSession
 from partage.lab.environment.zookeeper import ZooKeeper
 from partage.model.settings import BrokerSettings
 from partage.store.memory import MemorySession
-from partage.testing.simulated_session import SimulatedSession
 from partage.testing.world.network import WorldNetwork
 from partage.testing.world.patches import START_WALL_S
 from partage.testing.world.process import current_process

@@ -1,4 +1,4 @@
-"""An asyncio event loop on the clock of a `partage.lab` world.
+"""An asyncio event loop on the clock of a world.
 
 It has no queue: each callback is a call of the clock. So all brokers and clients of a world share
 one order of events, and a broker's process pauses and dies with its calls.
@@ -14,17 +14,14 @@ from collections.abc import Awaitable, Callable
 from contextvars import Context
 from typing import Any, Final
 
-from partage.lab.brokers.shell import BrokerShell
+from partage.lab.brokers.environment import run_in_world
+from partage.lab.brokers.shell import BrokerShell, ProcessDiedError
 from partage.lab.environment.disk import PowerLossError
 
 #: Rounding errors of times in seconds, in milliseconds.
 _ROUNDING_MS: Final = 0.01
 #: The most `finally` blocks with an await in one coroutine.
 _CLOSES_MAX: Final = 50
-
-
-class ProcessDiedError(BaseException):
-    """Ends the code of a process that dies in the middle of it."""
 
 
 class ClockLoop(asyncio.BaseEventLoop):
@@ -53,6 +50,9 @@ class ClockLoop(asyncio.BaseEventLoop):
         self.set_task_factory(self._make_task)
         self.set_exception_handler(self._on_error)
 
+    def __del__(self) -> None:
+        """Forget the loop: nothing must end when a world is no longer needed."""
+
     def _make_task(self, loop: Any, work: Any, **options: Any) -> asyncio.Task[Any]:
         task: Any = asyncio.Task(work, loop=self, **options)
         task._log_destroy_pending = False  # those of a process that died
@@ -77,7 +77,11 @@ class ClockLoop(asyncio.BaseEventLoop):
         self._schedule(0, handle, is_timer=False)
         return handle
 
-    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Call after the calls that are due now; there are no threads."""
+        return self.call_soon(callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self,
@@ -101,7 +105,7 @@ class ClockLoop(asyncio.BaseEventLoop):
 
     def _run(self, handle: asyncio.Handle) -> None:
         if not handle.cancelled():
-            self.enter(handle._run)  # type: ignore[attr-defined]
+            self.enter(handle._run)
 
     def enter(self, call: Callable[[], object]) -> None:
         """Run code of the broker's process.
@@ -111,7 +115,7 @@ class ClockLoop(asyncio.BaseEventLoop):
         """
         events._set_running_loop(self)
         try:
-            call()
+            run_in_world(self._shell.world, call)
         except (PowerLossError, ProcessDiedError):
             pass
         finally:

@@ -1,4 +1,4 @@
-"""Bugs to plant in the shells around the group coordinator; see `shell_mutation`.
+"""Bugs to plant in the shells around the coordinators.
 
 They were chosen from the code of the shells, before any world had run with one of them.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from lab.mutant import Mutant
+from .mutant import Mutant
 
 _HOST: Final = "partage.broker.coordination.base_shard_host"
 _SHARD: Final = "partage.broker.coordination.shard_host"
@@ -18,7 +18,7 @@ _LEASE: Final = "partage.broker.cluster.lease_renewal"
 _WRITER: Final = "partage.broker.cluster.session_writer"
 _CLUSTER: Final[dict[str, Any]] = {"brokers": 3}
 
-COORDINATOR_SHELL_MUTANTS = (
+SHELL_MUTANTS = (
     Mutant(
         "replies are sent without a valid lease",
         _HOST,

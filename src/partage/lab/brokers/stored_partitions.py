@@ -1,4 +1,4 @@
-"""The partitions of a production broker, as the end of a `partage.lab` world reads them."""
+"""The partitions of a broker, as the end of a world reads them, and their files."""
 
 from __future__ import annotations
 
@@ -9,11 +9,41 @@ from partage.broker.topics.partition import Partition
 from partage.lab.environment.disk import CrashDisk
 from partage.lab.history import OutputReread, PartitionReread
 from partage.lab.recorded_batches import decode_batches
+from partage.log.catalogue.topic_catalogue import TopicCatalogue
+from partage.log.checkpoints import CheckpointFile
+from partage.log.errors import DamagedFileError
+from partage.log.layout import LOG_SUFFIX, offset_from_name, partition_directory
 from partage.log.results import Refusal
 from partage.model.topic_partition import TopicPartition
 from partage.wire.records.decoder import decode_records
 
 _EVERYTHING: Final = 1 << 40
+
+
+def acknowledged_lengths(disk: CrashDisk, topic: str) -> dict[str, int]:
+    """Return the log files of a topic's first partition on the disk of a broker that is down, with
+    their acknowledged lengths according to the checkpoints.
+    """
+    copy = disk.copy()  # reading the catalogue completes deletions
+    directory = partition_directory(topic, 0)
+    try:
+        found = TopicCatalogue.load(copy).get(topic)
+        if found is None:
+            return {}
+        marker = CheckpointFile.load(copy, [(found.topic_id, 0)]).get(found.topic_id, 0)
+    except (OSError, DamagedFileError):
+        return {}
+    if marker is None:
+        return {}
+    names = [name for name in disk.names(directory) if name.endswith(LOG_SUFFIX)]
+    bases = {name: offset_from_name(name, LOG_SUFFIX) for name in names}
+    return {
+        f"{directory}/{name}": marker.position
+        if base == marker.base_offset
+        else disk.size(f"{directory}/{name}")
+        for name, base in bases.items()
+        if base is not None and base <= marker.base_offset
+    }
 
 
 class StoredPartitions:

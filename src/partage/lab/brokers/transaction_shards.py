@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
@@ -13,7 +13,7 @@ from partage.broker.transactions.local_markers import MarkerDone
 from partage.broker.transactions.marker_writer import MarkerOrder, MarkerWriter
 from partage.broker.transactions.transaction_shard_host import TransactionShardHost
 from partage.lab import history
-from partage.lab.brokers.transaction_host import AwaitedAbort
+from partage.lab.brokers.shell import BrokerShell
 from partage.lab.options import REQUEST_TIMEOUT_MS
 from partage.log.producer_state import ProducerStateManager
 from partage.model.errors import ErrorCode
@@ -27,20 +27,23 @@ from partage.transactions.records import TransactionLogRecord, TransactionRecord
 from partage.transactions.shard import TransactionShard
 from partage.transactions.states import ENDED, PREPARED, TransactionState
 
-if TYPE_CHECKING:
-    from partage.testing.production_worlds.production_broker import ProductionBroker
-
 _COMPLETE: Final = ENDED - {TransactionState.EMPTY}
 
 
-class ProductionTransactionHost(TransactionShardHost):
+class AwaitedAbort(NamedTuple):
+    """A stored step of an abort that an InitProducerId request waits for."""
+
+    state: TransactionState
+
+
+class RecordedTransactionHost(TransactionShardHost):
     """A host that records its decisions, and checks the invariants after each event.
 
     Attributes:
         owner: The broker.
     """
 
-    owner: ClassVar[ProductionBroker]
+    owner: ClassVar[BrokerShell]
 
     def __init__(self, name: str, store: StateStore, *more: Any) -> None:
         self._records = _RecordedStore(store, self.owner)
@@ -143,7 +146,7 @@ class ProductionTransactionHost(TransactionShardHost):
 class _RecordedStore:
     """The store of a shard; it records decisions, and dies at planned crash points."""
 
-    def __init__(self, store: StateStore, owner: ProductionBroker) -> None:
+    def __init__(self, store: StateStore, owner: BrokerShell) -> None:
         self._store = store
         self._owner = owner
         self._world = owner.world
@@ -292,12 +295,12 @@ class _RecordedStore:
 class FaultyMarkerWriter(MarkerWriter):
     """A marker writer with delays, held partitions, crash points and pauses."""
 
-    owner: ClassVar[ProductionBroker]
+    owner: ClassVar[BrokerShell]
 
     def write(self, order: MarkerOrder, begin: int = 0) -> None:
         """Write the markers of an order; a report about an earlier one is repeated before."""
         host = getattr(order, "_host", None)
-        if isinstance(host, ProductionTransactionHost) and not begin:
+        if isinstance(host, RecordedTransactionHost) and not begin:
             host.repeat_report(order.markers)
         super().write(order, begin)
 
@@ -342,7 +345,7 @@ class FaultyMarkerWriter(MarkerWriter):
         super().append(order, where, told)
 
 
-def delay_admissions(broker: ProductionBroker, transactions: Any) -> None:
+def delay_admissions(broker: BrokerShell, transactions: Any) -> None:
     """Delay the results of a coordinator's admissions while admissions are slow."""
     admit, world = transactions.admit, broker.world
 

@@ -1,4 +1,4 @@
-"""The broker's end of a connection in a `partage.lab` world, as a transport of asyncio."""
+"""The broker's end of a connection in a world, as a transport of asyncio."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+from partage.lab.brokers.clock_loop import ClockLoop
 from partage.lab.brokers.shell import BrokerShell
 from partage.lab.environment.network import SimConnection
-from partage.testing.production_worlds.clock_loop import ClockLoop
 from partage.wire.types import Buffer
 
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from partage.broker.broker import Broker
 from partage.broker.topics.log_writer import LogWriteCallback, LogWriter
 from partage.broker.topics.partition import Partition
+from partage.lab.brokers.shell import BrokerShell
 from partage.lab.names import OUTPUT_TOPIC
 from partage.log.layout import LOG_SUFFIX
 from partage.log.results import Write
 from partage.model.topic_partition import TopicPartition
-
-if TYPE_CHECKING:
-    from partage.testing.production_worlds.production_broker import ProductionBroker
 
 
 class RecordedLogWriter(LogWriter):
@@ -25,7 +23,7 @@ class RecordedLogWriter(LogWriter):
     that is not yet written, or written but not yet acknowledged.
     """
 
-    owner: ClassVar[ProductionBroker]
+    owner: ClassVar[BrokerShell]
 
     def __init__(self, disk: Any, *, sync: bool, inline: bool) -> None:
         super().__init__(disk, sync=sync, inline=inline, now_s=asyncio.get_running_loop().time)
@@ -57,7 +55,7 @@ class RecordedLogWriter(LogWriter):
         super().submit(writes, ended)
 
     def _start_group(self) -> None:
-        delay_s = self.owner._disk_delay_ms() / 1000
+        delay_s = self.owner.disk_delay_ms() / 1000
         group, finish = self._take_group(), self._finish
 
         def perform() -> None:
@@ -67,7 +65,7 @@ class RecordedLogWriter(LogWriter):
         self._loop.call_later(delay_s / 2, perform)
 
 
-def record_logs(owner: ProductionBroker, broker: Broker) -> None:
+def record_logs(owner: BrokerShell, broker: Broker) -> None:
     """Record the openings of logs, and their compactions."""
     loader, maintenance = broker.log_manager._loader, broker._maintenance
     open_partitions, compact = loader.open, maintenance._compact
@@ -96,7 +94,7 @@ def record_logs(owner: ProductionBroker, broker: Broker) -> None:
 
 
 def _record_plans(
-    owner: ProductionBroker, broker: Broker, place: TopicPartition, partition: Partition
+    owner: BrokerShell, broker: Broker, place: TopicPartition, partition: Partition
 ) -> None:
     log: Any = partition.log
     plan_compaction = log.plan_compaction

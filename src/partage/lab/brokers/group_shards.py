@@ -1,0 +1,200 @@
+"""Hosts of group shards in a world: they record, count coverage, fail and die as planned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, cast
+
+from partage.broker.clock import Clock
+from partage.broker.coordination.group_actions import GroupActions, ResultCallback
+from partage.broker.coordination.state_store import StateStore, StoredCallback
+from partage.coordinator import invariants
+from partage.coordinator.consumer_group.actions import Action, ComputeTarget
+from partage.coordinator.consumer_group.events import RegexesResolved, TargetComputed
+from partage.coordinator.events import Event
+from partage.coordinator.records import TransactionMarker
+from partage.coordinator.shard import Shard
+from partage.lab import history
+from partage.lab.brokers.recorded_shard_host import RecordedShardHost, RecordedStore
+from partage.lab.brokers.shell import BrokerShell
+from partage.lab.coverage import ELSEWHERE, LOADING, group_coverage_keys
+from partage.lab.offset_log import LogChange, OffsetLogModel, Pair
+from partage.lab.options import ACTION_TIMEOUT_MS
+from partage.model.errors import ErrorCode
+from partage.wire.types import Buffer
+
+
+class GroupShardHost(RecordedShardHost):
+    """A recorded host that counts coverage, and checks the invariants after each event.
+
+    Attributes:
+        owner: The broker.
+    """
+
+    owner: ClassVar[BrokerShell]
+
+    @classmethod
+    def broker_id(cls) -> int:
+        """Return the number of the broker."""
+        return cls.owner.broker_id
+
+    @classmethod
+    def record_store(
+        cls, store: StateStore, broker_id: int, shard: int, clock: Clock
+    ) -> RecordedStore:
+        """Return a store that records, and that dies at planned points."""
+        return CrashingStore(store, cls.entries, broker_id, shard, clock, cls.owner)
+
+    @property
+    def driver(self) -> Any:
+        """The driver of the shard."""
+        return self._driver
+
+    @property
+    def is_caught_up(self) -> bool:
+        """True if all state so far is durable."""
+        return self._driver.is_durable(self._driver.applied_mark)
+
+    def open_tickets(self) -> set[Any]:
+        """Return the tickets of the requests without a reply."""
+        return set(cast(Any, self._driver)._open_requests)
+
+    def reload(self) -> None:
+        """Drop the shard, as after a failure of its log, and load it again."""
+        self.owner.enter(lambda: self._fail(OSError("injected")))
+
+    def delete_topic_offsets(self, names: frozenset[str]) -> None:
+        """Record that topics are deleted now, and delete their offsets."""
+        self._record_deletion(names)
+        super().delete_topic_offsets(names)
+
+    def _activate(self, shard: Shard, deleted_topics: frozenset[str]) -> None:
+        self._record_deletion(deleted_topics)
+        super()._activate(shard, deleted_topics)
+
+    def _record_deletion(self, names: frozenset[str]) -> None:
+        for name in sorted(names):
+            self.entries.append(history.TopicDeleted(at_ms=self._clock.now_ms(), topic=name))
+
+    def handle(self, event: Event) -> None:
+        """Count and handle an event."""
+        self._count(event)
+        super().handle(event)
+
+    def answer(self, event: Any) -> None:
+        """Count and handle the event of a request."""
+        self._count(event)
+        super().answer(event)
+
+    def _count(self, event: Event) -> None:
+        absence = ELSEWHERE if self._is_resigned else LOADING
+        for key in group_coverage_keys(self._driver.shard, absence, event):
+            self.owner.world.group_coverage[key] += 1
+
+    def _flush_outputs(self) -> None:
+        super()._flush_outputs()
+        shard = self._driver.shard
+        if shard is not None and self.owner.world.has_invariant_checks:
+            invariants.check(shard, self._driver.timers.armed)
+
+
+class CrashingStore(RecordedStore):
+    """A recorded store whose broker dies at the planned crash points.
+
+    In worlds with transactions, it decodes the log with them, and records durable markers.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        *others, self._owner = arguments
+        super().__init__(*others)
+        self._model: OffsetLogModel | None = None
+        self._count = 0  # of appends
+
+    def _changes(self, batches: Sequence[Buffer]) -> list[tuple[Pair, LogChange | None]]:
+        if self._model is None:
+            return super()._changes(batches)
+        return list(self._model.apply(batches))
+
+    def _state(self, content: Sequence[Buffer]) -> dict[bytes, bytes | None]:
+        if not self._owner.world.options.transactional_producers:
+            return super()._state(content)
+        self._model = OffsetLogModel()
+        return dict(pair for pair, _ in self._model.apply(content))
+
+    def append(
+        self, records: list[Any], at_ms: int, stored: StoredCallback, event_ends: Sequence[int]
+    ) -> None:
+        """Append records, unless the process dies before or after."""
+        owner = self._owner
+        owner.pass_crash_point(records, is_stored=False)
+        self._count += 1
+        if self.epoch is not None and self._count % owner.world.options.entries_per_merge == 0:
+            owner.merge_shard(self._place["shard"])
+        incarnation, shard_epoch = self._incarnation, self.epoch or 0
+
+        def told(error: ErrorCode) -> None:
+            if incarnation == self._incarnation and not error:
+                self._record_markers(records, shard_epoch)
+                self._owner.pass_crash_point(records, is_stored=True)
+            stored(error)
+
+        super().append(records, at_ms, told, event_ends)
+
+    def _record_markers(self, records: list[Any], shard_epoch: int) -> None:
+        for record in records:
+            if isinstance(record, TransactionMarker):
+                self._recorder.append(
+                    history.OffsetsMarkerDurable(
+                        at_ms=self._clock.now_ms(),
+                        **self._place,
+                        shard_epoch=shard_epoch,
+                        producer_id=record.producer_id,
+                        producer_epoch=record.producer_epoch,
+                        coordinator_epoch=record.coordinator_epoch,
+                    )
+                )
+
+
+class FaultyGroupActions(GroupActions):
+    """Actions that take time, fail, or hang until their time limit."""
+
+    owner: ClassVar[BrokerShell]
+
+    def run(self, action: Action, done: ResultCallback) -> None:
+        """Perform an action."""
+        world = self.owner.world
+        kind = "assignors" if isinstance(action, ComputeTarget) else "regexes"
+        fails = world.now_ms < world.failing_until_ms.get(kind, 0)
+        if world.now_ms < world.hanging_until_ms.get(kind, 0):
+            fails, delay_ms = True, ACTION_TIMEOUT_MS
+        else:
+            delay_ms = world.action_rng.randrange(world.options.action_delay_max_ms + 1)
+        if fails:
+            self._loop.call_later(delay_ms / 1000, self._fail, action, done)
+        elif delay_ms:
+            self._loop.call_later(delay_ms / 1000, super().run, action, done)
+        else:
+            super().run(action, done)
+
+    def _fail(self, action: Action, done: ResultCallback) -> None:
+        if isinstance(action, ComputeTarget):
+            done(
+                TargetComputed(
+                    at_ms=self._clock.now_ms(),
+                    group_id=action.group_id,
+                    sequence=action.sequence,
+                    group_epoch=action.group_epoch,
+                    target=None,
+                    error="injected",
+                )
+            )
+        else:
+            done(
+                RegexesResolved(
+                    at_ms=self._clock.now_ms(),
+                    group_id=action.group_id,
+                    sequence=action.sequence,
+                    topics=None,
+                    version=self._images.version,
+                )
+            )

@@ -1,1 +1,0 @@
-"""Worlds of `partage.lab` whose brokers are production brokers."""

@@ -13,14 +13,16 @@ import msgspec
 import pytest
 
 from partage.broker.clock import Clock
+from partage.broker.net.inbound_request import InboundRequest
 from partage.broker.net.server import Server
 from partage.model.settings import ConnectionLimits
 from partage.wire.apis.api_versions import API_VERSIONS, ApiVersionsRequest
 from partage.wire.apis.fetch import FETCH
-from partage.wire.apis.heartbeat import HEARTBEAT
+from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
 from partage.wire.apis.join_group import JOIN_GROUP
 from partage.wire.apis.metadata import METADATA, MetadataRequest
 from partage.wire.apis.produce import PRODUCE
+from partage.wire.frames import encode_request_frame
 from polled_conditions import eventually, eventually_async
 
 from .broker_command import running_broker
@@ -279,6 +281,44 @@ def test_server_closes_although_listener_of_lost_connection_fails() -> None:
 
     def failing_listener() -> None:
         raise RuntimeError("a fault of ours")
+
+    asyncio.run(play())
+
+
+class SetClock(Clock):
+    """A clock that a test sets."""
+
+    ms = 1_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+def test_request_that_waited_has_time_of_its_start() -> None:
+    """A member that waited for a response must not lose the time that the broker took for it."""
+
+    async def play() -> None:
+        clock, handled = SetClock(), list[InboundRequest]()
+        server = Server(ConnectionLimits(), clock)
+        address = await server.listen("127.0.0.1", 0)
+        server.serve({HEARTBEAT.key: handled.append})
+        request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+        frames = [
+            b"".join(
+                encode_request_frame(
+                    HEARTBEAT, 4, number, "client", HEARTBEAT.encode_request(4, request)
+                )
+            )
+            for number in (1, 2)
+        ]
+        with socket.create_connection(address) as client:
+            client.sendall(b"".join(frames))
+            await eventually_async(lambda: handled)
+            clock.ms = 9_000
+            handled[0].respond(HeartbeatResponse(error_code=0))
+            await eventually_async(lambda: len(handled) == 2)
+        assert [each.at_ms for each in handled] == [1_000, 9_000]
+        await asyncio.wait_for(server.close(), 10)
 
     asyncio.run(play())
 

@@ -229,9 +229,9 @@ _ACTION_BACKOFF_MAX_MS: Final = 30_000
 _BACK_OFF_MS: Final = 1_200
 # to ask two brokers for the coordinator, to connect to it and to receive a response
 _LOOKUP_DELAYS: Final = 8
-_SESSION_ROUND_TRIPS: Final = (
-    10  # minimum session length of members and brokers, in ZooKeeper delays
-)
+# Minimum session length of members and brokers, in ZooKeeper delays. A broker that starts accepts
+# connections before it has joined the cluster, which takes some 20 round trips.
+_SESSION_ROUND_TRIPS: Final = 30
 REQUEST_TIMEOUT_MS: Final = 5_000
 PARKED_LAPSE_MS: Final = 2_000
 IN_FLIGHT_MAX_MS: Final = (
@@ -438,7 +438,7 @@ def _draw_cluster_options(
         brokers=rng.choice((1, 1, 1, 1, 1, 1, 1, 1, 2, 3)),
         shards=rng.choice((1, 2, 3)),
         zookeeper_timeout_ms=rng.choice((4_000, 6_000)),
-        zookeeper_delay_max_ms=rng.choice((1, 20, 200, 600)),
+        zookeeper_delay_max_ms=rng.choice((1, 20, 100, 200)),
         cluster_steps=options.safety_ms // rng.choice((2_000, 4_000, 8_000)),
         cluster_kinds=tuple(kind for kind in kinds.cluster if rng.random() < 0.5)
         or kinds.cluster[:1],

@@ -10,7 +10,11 @@ from partage.broker.coordination.group_actions import GroupActions, ResultCallba
 from partage.broker.coordination.state_store import StateStore, StoredCallback
 from partage.coordinator import invariants
 from partage.coordinator.consumer_group.actions import Action, ComputeTarget
-from partage.coordinator.consumer_group.events import RegexesResolved, TargetComputed
+from partage.coordinator.consumer_group.events import (
+    RegexesResolved,
+    RepeatedHeartbeat,
+    TargetComputed,
+)
 from partage.coordinator.events import Event
 from partage.coordinator.records import TransactionMarker
 from partage.coordinator.shard import Shard
@@ -32,6 +36,17 @@ class GroupShardHost(RecordedShardHost):
     """
 
     owner: ClassVar[BrokerShell]
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        driver: Any = self._driver
+        handle = driver.handle
+
+        def count_and_handle(event: Event) -> None:
+            self._count(event)
+            handle(event)
+
+        driver.handle = count_and_handle
 
     @classmethod
     def broker_id(cls) -> int:
@@ -76,14 +91,10 @@ class GroupShardHost(RecordedShardHost):
         for name in sorted(names):
             self.entries.append(history.TopicDeleted(at_ms=self._clock.now_ms(), topic=name))
 
-    def handle(self, event: Event) -> None:
-        """Count and handle an event."""
-        self._count(event)
-        super().handle(event)
-
     def answer(self, event: Any) -> None:
         """Count and handle the event of a request."""
-        self._count(event)
+        if self._driver.shard is not None:  # otherwise the driver passes it to `handle`
+            self._count(event.complete() if type(event) is RepeatedHeartbeat else event)
         super().answer(event)
 
     def _count(self, event: Event) -> None:

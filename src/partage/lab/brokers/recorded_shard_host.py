@@ -84,7 +84,7 @@ class RecordedStore:
         def told(error: ErrorCode) -> None:
             if incarnation == self._incarnation:
                 if error:
-                    self._on_failed()
+                    self.on_failed()
                 else:
                     self._recorder.append(
                         history.RecordsDurable(
@@ -96,7 +96,7 @@ class RecordedStore:
         try:
             self._store.append(records, at_ms, told, event_ends)
         except OSError:
-            self._on_failed()
+            self.on_failed()
             raise
 
     def _changes(self, batches: Sequence[Buffer]) -> list[tuple[Pair, LogChange | None]]:
@@ -108,7 +108,8 @@ class RecordedStore:
         """Return the last value of each key."""
         return {key: value for key, value in decode_pairs(content) if key is not None}
 
-    def _on_failed(self) -> None:
+    def on_failed(self) -> None:
+        """Record that the results of all appends so far are unknown."""
         self._incarnation += 1
         self._recorder.append(history.LogWriteFailed(at_ms=self._clock.now_ms(), **self._place))
 
@@ -146,7 +147,7 @@ class RecordedStore:
 
     async def reopen(self) -> None:
         """Open the log again after a failure of the log or of the shard."""
-        self._on_failed()
+        self.on_failed()
         await self._store.reopen()
 
 
@@ -199,6 +200,10 @@ class RecordedShardHost(ShardHost):
         self._expired.clear()
         self._recorded.on_resigned()
         super().resign()
+
+    def _discard_state(self) -> None:
+        self._recorded.on_failed()
+        super()._discard_state()
 
     def _flush_notices(self) -> None:
         super()._flush_notices()

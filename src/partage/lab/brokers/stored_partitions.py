@@ -25,6 +25,8 @@ def acknowledged_lengths(disk: CrashDisk, topic: str) -> dict[str, int]:
     their acknowledged lengths according to the checkpoints.
     """
     copy = disk.copy()  # reading the catalogue completes deletions
+    copy.crash_after = None
+    copy.io_errors.clear()
     directory = partition_directory(topic, 0)
     try:
         found = TopicCatalogue.load(copy).get(topic)

@@ -206,9 +206,11 @@ class CrashDisk:
         self.io_errors: dict[str, int] = {}  # errno by operation: write, sync, read
 
     def copy(self) -> CrashDisk:
-        """Return a copy of the disk's content, without planned faults."""
-        other = CrashDisk()
+        """Return a copy of the disk with its planned faults, which reports them to nobody."""
+        other = copy.copy(self)
+        other.on_fault = _ignore_fault
         other.root = copy.deepcopy(self.root)
+        other.io_errors = dict(self.io_errors)
         return other
 
     def crash(self, rng: Random) -> None:

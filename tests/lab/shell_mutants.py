@@ -64,7 +64,7 @@ SHELL_MUTANTS = (
         "                self._driver.on_durable(mark)\n",
     ),
     Mutant(
-        "timers fire without a valid lease",
+        "the timers of a shard fire without a valid lease",
         _TIMERS,
         "return self._store.may_answer()",
         "return True",

@@ -284,9 +284,13 @@ class MemberDelivered(HistoryEntry, frozen=True, gc=False, kw_only=True):
 
 
 class ConsumerTopicsChanged(HistoryEntry, frozen=True, gc=False, kw_only=True):
-    """The topics of members with the consumer protocol: name, id and partition count of each."""
+    """The topics of members with the consumer protocol: name, id and partition count of each.
+
+    ``is_known`` is False while a broker that runs does not know them all.
+    """
 
     topics: tuple[tuple[str, bytes, int], ...]
+    is_known: bool = True
 
 
 class CallbackDue(HistoryEntry, frozen=True, gc=False, kw_only=True):

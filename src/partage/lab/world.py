@@ -66,6 +66,7 @@ class World(WorldContext):
         self._consumer_rng = Random(f"consumer members {scenario.seed}")
         self._classic_rng = Random(f"classic members {scenario.seed}")
         self._name_count = 0
+        self._are_topics_known = False  # by all brokers
         #: Returns True while a broker changes topics.
         self._are_topics_updated: Callable[[], bool] = lambda: False
         broker_ids = range(1, self.options.brokers + 1)
@@ -110,7 +111,7 @@ class World(WorldContext):
         self.consumer_topics.on_changed = self._publish_consumer_topics
         self._publish_consumer_topics()
         self._update_consumer_topics()
-        while not all(broker.has_consumer_topics for broker in self.brokers):
+        while not self._are_topics_known:
             self.clock.run(_START_STEP_MS)
         first_consumer_ms = 0
         if self.options.classic_members:
@@ -124,18 +125,27 @@ class World(WorldContext):
                 self.add_consumer_member()
 
     def _publish_consumer_topics(self) -> None:
-        images = self.consumer_topics.images.values()
-        topics = tuple((each.name, each.topic_id, each.partition_count) for each in images)
-        self.append_history(history.ConsumerTopicsChanged(at_ms=self.now_ms, topics=topics))
+        self._append_topics(is_known=False)
         for member in self.live_classic_members:
             delay_ms = self._classic_rng.choice((0, 500, 3_000))
             member.call_later(delay_ms, member.on_metadata_changed)
+
+    def _append_topics(self, *, is_known: bool) -> None:
+        images = self.consumer_topics.images.values()
+        topics = tuple((each.name, each.topic_id, each.partition_count) for each in images)
+        self._are_topics_known = is_known
+        self.append_history(
+            history.ConsumerTopicsChanged(at_ms=self.now_ms, topics=topics, is_known=is_known)
+        )
 
     def _update_consumer_topics(self) -> None:
         """Let one broker after the other create, grow and delete topics as the catalogue says."""
         able = [broker for broker in self.brokers if broker.is_up and not broker.is_paused]
         if able and not self._are_topics_updated():
             self._are_topics_updated = able[0].update_topics()
+        running = [broker for broker in self.brokers if broker.is_up]
+        if not self._are_topics_known and all(each.has_consumer_topics for each in running):
+            self._append_topics(is_known=True)
         delay_ms = self.action_rng.choice(_TOPIC_DELAYS_MS)
         self.clock.call_later(delay_ms, self._update_consumer_topics)
 

@@ -415,10 +415,14 @@ class SimulatedBroker(BrokerShell):
         """True if the broker has all topics of the consumer groups, with all partitions."""
         if self._broker is None:
             return False
-        has_partition = self._broker.log_manager.has_partition
+        log_manager, images = self._broker.log_manager, self.world.consumer_topics.images
         return all(
-            has_partition(name, image.partition_count - 1)
-            for name, image in self.world.consumer_topics.images.items()
+            log_manager.topic_id(name) == (images[name].topic_id if name in images else None)
+            and (
+                name not in images
+                or log_manager.has_partition(name, images[name].partition_count - 1)
+            )
+            for name in TOPIC_NAMES
         )
 
     def report_topics(self) -> None:

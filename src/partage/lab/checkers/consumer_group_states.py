@@ -8,7 +8,7 @@ durable when its request arrived and the one that is durable when the response l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any
 
 from partage.coordinator.records import GroupRecord, GroupTombstone
 from partage.lab.checkers.consumer_group_log import (
@@ -25,7 +25,6 @@ from partage.lab.history import (
     RecordsAppended,
     RequestReceived,
     ResponseSent,
-    ShardAcquired,
     ShardLoaded,
 )
 from partage.lab.names import CONSUMER_GROUP
@@ -37,8 +36,6 @@ from partage.wire.apis.leave_group import LeaveGroupRequest
 from partage.wire.apis.offset_commit import OffsetCommitRequest
 from partage.wire.apis.sync_group import SyncGroupRequest
 
-#: Brokers of a cluster know a topic after this time: topics are changed through ZooKeeper.
-CLUSTER_TOPIC_DELAY_MS: Final = 20_000
 #: Receives an appended record: the time, its key, and the group before and after it.
 RecordListener = Callable[[int, LogChangeKey, LoggedGroup, LoggedGroup], None]
 #: Receives a consumer group, and the classic group that replaces it.
@@ -67,15 +64,15 @@ class ConsumerGroupStates:
         self._topic_ids: dict[str, bytes] = {}  # of existing topics that were never deleted
         self._seen_ids: dict[str, bytes] = {}
         self.loaded_ms = 0
-        self._topics: dict[bytes, tuple[int, int]] = {}  # partition count, time of the last change
-        self._is_cluster = False
+        self._partition_counts: dict[bytes, int] = {}
+        self._changed_topics: set[bytes] = set()  # since all brokers knew all topics
+        self._are_topics_known = True
         self._shard: int | None = None  # of the group; None before its first record
         ledger.on_appended(self._append)
         ledger.on_durable_pair(self._store)
         history.subscribe(ShardLoaded, self._load)
         history.subscribe(RequestReceived, self._on_request)
         history.subscribe(ConsumerTopicsChanged, self._on_topics)
-        history.subscribe(ShardAcquired, self._on_acquired)
 
     def on_record(self, listener: RecordListener) -> None:
         """Call ``listener`` with each appended record of the group."""
@@ -106,17 +103,10 @@ class ConsumerGroupStates:
         """Return the states in which the request of a response may have been handled."""
         return self.durable[self._marks.get(entry.request.serial, 1) - 1 :]
 
-    def changed_topics(self, at_ms: int) -> frozenset[bytes]:
-        """Return the ids of topics that a coordinator in a cluster may not know yet."""
-        since_ms = at_ms - CLUSTER_TOPIC_DELAY_MS
-        return frozenset(
-            topic_id
-            for topic_id, (_, changed_ms) in self._topics.items()
-            if self._is_cluster and changed_ms > since_ms
-        )
-
-    def _on_acquired(self, entry: ShardAcquired) -> None:
-        self._is_cluster = True
+    @property
+    def unknown_topics(self) -> frozenset[bytes]:
+        """The ids of topics that a broker may not know yet."""
+        return frozenset() if self._are_topics_known else frozenset(self._changed_topics)
 
     def has_group(self, shard: int) -> bool:
         """Return True if a shard has the group, or may have it before the first record."""
@@ -171,9 +161,13 @@ class ConsumerGroupStates:
                 listener(self._intact, record)
 
     def _on_topics(self, entry: ConsumerTopicsChanged) -> None:
+        if self._are_topics_known:
+            self._changed_topics.clear()
+        self._are_topics_known = entry.is_known
         for _, topic_id, count in entry.topics:
-            if self._topics.get(topic_id, (0, 0))[0] != count:
-                self._topics[topic_id] = count, entry.at_ms
+            if self._partition_counts.get(topic_id) != count:
+                self._partition_counts[topic_id] = count
+                self._changed_topics.add(topic_id)
         newest = {name: topic_id for name, topic_id, _ in entry.topics}
         for name, topic_id in self._seen_ids.items():
             if newest.get(name) != topic_id:

@@ -30,16 +30,12 @@ from partage.lab.checkers.consumer_group_log import (
     LoggedMember,
     LoggedPartition,
 )
-from partage.lab.checkers.consumer_group_states import (
-    CLUSTER_TOPIC_DELAY_MS,
-    ConsumerGroupStates,
-)
+from partage.lab.checkers.consumer_group_states import ConsumerGroupStates
 from partage.lab.history import (
     ConsumerTopicsChanged,
     History,
     ResponseSent,
     RuleViolationError,
-    ShardAcquired,
     ShardLoaded,
     StallEnded,
 )
@@ -82,12 +78,11 @@ class ConsumerStepsChecker:
         self._epoch_ms = 0  # the last record of an epoch
         self._has_reason = False  # something since that record may be a reason for the next epoch
         self._removed: LoggedMember | None = None  # the member that was removed last
-        self._topic_delay_ms = _TOPIC_DELAY_MS
+        self._are_topics_known = True  # by all brokers
         states.on_record(self._on_record)
         states.on_append_end(self._on_append_end)
         history.subscribe(ConsumerTopicsChanged, self._on_topics)
         history.subscribe(ShardLoaded, self._on_load)
-        history.subscribe(ShardAcquired, self._on_acquired)
         history.subscribe(StallEnded, self._on_disturbance)
         history.subscribe(ResponseSent, self._on_response)
 
@@ -96,13 +91,11 @@ class ConsumerStepsChecker:
         for name, topic_id, count in entry.topics:
             known = self._topics.get(name)
             is_same = known is not None and known[:2] == (topic_id, count)
-            found[name] = known if known and is_same else (topic_id, count, entry.at_ms)
+            is_old = known is not None and is_same and self._are_topics_known and entry.is_known
+            found[name] = known if known and is_old else (topic_id, count, entry.at_ms)
         if found != self._topics:
             self._changed_ms = entry.at_ms
-        self._topics = found
-
-    def _on_acquired(self, entry: ShardAcquired) -> None:
-        self._topic_delay_ms = CLUSTER_TOPIC_DELAY_MS
+        self._topics, self._are_topics_known = found, entry.is_known
 
     def _on_load(self, entry: ShardLoaded) -> None:
         """Forget what a lost append has told."""
@@ -152,8 +145,9 @@ class ConsumerStepsChecker:
 
     def _on_epoch(self, at_ms: int, before: LoggedGroup, after: LoggedGroup) -> None:
         """Check that a new epoch has a reason since the last one; note the known topics."""
-        is_disturbed = self._disturbed_ms > at_ms - self._topic_delay_ms
-        may_have_other_topics = self._changed_ms >= self._epoch_ms - self._topic_delay_ms
+        is_disturbed = self._disturbed_ms > at_ms - _TOPIC_DELAY_MS
+        may_have_other_topics = self._changed_ms >= self._epoch_ms - _TOPIC_DELAY_MS
+        may_have_other_topics = may_have_other_topics or not self._are_topics_known
         has_reason = self._has_reason or is_disturbed or may_have_other_topics
         if before.epoch is not None and not has_reason:
             _break(f"the group moves from {before.epoch} to {after.epoch} without a reason")
@@ -162,7 +156,7 @@ class ConsumerStepsChecker:
         self._topics_at_epoch = {
             name: topic
             for name, topic in self._topics.items()
-            if topic[2] <= at_ms - self._topic_delay_ms and not is_disturbed
+            if topic[2] <= at_ms - _TOPIC_DELAY_MS and self._are_topics_known and not is_disturbed
         }
 
     def _check_coverage(self, group: LoggedGroup) -> None:

@@ -47,10 +47,10 @@ class GroupMigrationsChecker:
         replaced = self._states.replaced
         is_first = key.type == _GROUP and before.epoch is None and after.epoch is not None
         if is_first and replaced is not None and replaced.members:
-            self._check_upgrade(replaced, after, self._states.changed_topics(at_ms))
+            self._check_upgrade(replaced, after, self._states.unknown_topics)
 
     def _check_upgrade(
-        self, replaced: GroupRecord, group: LoggedGroup, changed: frozenset[bytes]
+        self, replaced: GroupRecord, group: LoggedGroup, unknown: frozenset[bytes]
     ) -> None:
         if self._policy not in UPGRADING:
             _break(f"the policy {self._policy} forbids the upgrade of {replaced}")
@@ -65,7 +65,7 @@ class GroupMigrationsChecker:
             wanted = self._states.to_ids(each for each in assigned if each[0] in member.topics)
             has = self._states.with_current_ids(member.assigned)
             different = (has ^ wanted) | (had - member.held)
-            if any(topic_id not in changed for topic_id, _ in different):
+            if any(topic_id not in unknown for topic_id, _ in different):
                 _break(f"an upgrade changes the partitions of {old.member_id}: {had} -> {has}")
 
     def _on_downgrade(self, group: LoggedGroup, classic: GroupRecord) -> None:

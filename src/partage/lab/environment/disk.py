@@ -206,7 +206,7 @@ class CrashDisk:
         self.io_errors: dict[str, int] = {}  # errno by operation: write, sync, read
 
     def copy(self) -> CrashDisk:
-        """Return a copy of the disk with its planned faults, which reports them to nobody."""
+        """Return a copy of the disk with its planned faults, without `on_fault`."""
         other = copy.copy(self)
         other.on_fault = _ignore_fault
         other.root = copy.deepcopy(self.root)

@@ -14,7 +14,6 @@ import pytest
 from partage.broker.cluster.owned_shards import OwnedShards
 from partage.broker.cluster.shared_store import SharedStore
 from partage.broker.coordination.base_shard_host import BaseShardHost
-from partage.broker.coordination.shard_timers import ShardTimers
 from partage.lab.runner import draw_scenario, run_scenario
 
 SEEDS = 40
@@ -50,18 +49,12 @@ def answer_without_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BaseShardHost, "_may_send", lambda self: True)
 
 
-def expire_members_without_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ShardTimers, "may_fire", lambda self: True)
-
-
 def believe_in_every_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OwnedShards, "may_answer", lambda self: True)
     monkeypatch.setattr(SharedStore, "may_answer", lambda self: True)
 
 
-@pytest.mark.parametrize(
-    "plant", [answer_without_lease, expire_members_without_lease, believe_in_every_lease]
-)
+@pytest.mark.parametrize("plant", [answer_without_lease, believe_in_every_lease])
 def test_wrong_lease_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,7 +108,7 @@ class SimulatedBroker(BrokerShell):
         self.is_up = True
         world.clear_damage()
         fault = await broker.wait_failed()
-        await broker.stop()
+        await self._stop(broker)
         self.die(f"{fault}")
 
     async def _begin_session(
@@ -160,6 +160,12 @@ class SimulatedBroker(BrokerShell):
         self._connections.append(transport)
         transport.attach(protocol)
         return transport
+
+    async def _stop(self, broker: Broker) -> None:
+        try:
+            await broker.stop()
+        except OSError as error:
+            self.world.record_incident("a broker could not end cleanly", f"{error}")
 
     def _settings(self) -> BrokerSettings:
         options = self.world.options
@@ -279,7 +285,7 @@ class SimulatedBroker(BrokerShell):
         """
         if self._broker is None or self._broker.cluster is None or self.is_paused:
             return False
-        self.spawn(self._broker.stop())
+        self.spawn(self._stop(self._broker))
         self.call_later(within_ms, lambda: self.die("clean shutdown"))
         return True
 

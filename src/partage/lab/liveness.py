@@ -314,6 +314,8 @@ def _leftover_problem(world: World) -> str | None:
 
 def _liveness_problem(world: World) -> str | None:
     """Return a description of the first problem, or None if the world is stable."""
+    if world.now_ms < world.is_growing_until_ms:
+        return "a topic may get a partition"
     problem = _membership_problem(world)
     if problem is not None:
         return problem

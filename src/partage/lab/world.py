@@ -38,6 +38,9 @@ from partage.model.topic_partition import TopicPartition
 #: The regular expressions to which members with the consumer protocol subscribe.
 _REGEXES: Final = ("k.*", "lc|kd", "[kl].*", "k[ab]")
 #: When the members of a group with both protocols start: those with the classic one, the others.
+#: The longest time in which a partition is added, and in which members learn of it.
+_GROWTH_MAX_MS: Final = 15_000
+_NOTICED_MS: Final = 3_100
 _START_MAX_MS: Final = 300_000
 _START_STEP_MS: Final = 10
 #: Between two looks at the topics of consumer groups.
@@ -66,6 +69,8 @@ class World(WorldContext):
         self._consumer_rng = Random(f"consumer members {scenario.seed}")
         self._classic_rng = Random(f"classic members {scenario.seed}")
         self._name_count = 0
+        #: Until then a topic may get a partition, or members may learn of it.
+        self.is_growing_until_ms = 0
         self._are_topics_known = False  # by all brokers
         #: Returns True while a broker changes topics.
         self._are_topics_updated: Callable[[], bool] = lambda: False
@@ -338,9 +343,11 @@ class World(WorldContext):
 
         def added() -> None:
             self.partition_counts[topic] = count
+            self.is_growing_until_ms = self.now_ms + _NOTICED_MS
             when_added()
 
         count = self.partition_counts[topic] + 1
+        self.is_growing_until_ms = self.now_ms + _GROWTH_MAX_MS
         self.broker.add_partition(topic, count, added)
 
     @property

@@ -48,6 +48,7 @@ _PORT: Final = 9092
 _STATE: Final = StateAddress(servers="zookeeper:2181", path="/partage")
 #: A broker that cannot join its cluster is started again after this time, as by a supervisor.
 _JOIN_AGAIN_MS: Final = 1_000
+_GROWTH_CHECK_S: Final = 0.01
 _COMPACTED: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
 _MIN_LAG_MS: Final = 1_000  # before the records of a compacted topic are compacted
 _STATE_TOPICS: Final = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
@@ -390,13 +391,16 @@ class SimulatedBroker(BrokerShell):
         self, broker: Broker, topic: str, count: int, added: Callable[[], None]
     ) -> None:
         leaders = [1] if broker.cluster else ()
+        growth = asyncio.ensure_future(broker.topic_admin.add_partitions(topic, count, leaders))
+        # in a cluster, the call also waits for the other brokers
+        while not growth.done() and not broker.log_manager.has_partition(topic, count - 1):
+            await asyncio.wait([growth], timeout=_GROWTH_CHECK_S)
+        if broker.log_manager.has_partition(topic, count - 1):
+            added()
         try:
-            await broker.topic_admin.add_partitions(topic, count, leaders)
+            await growth
         except OSError as error:
             self.world.record_incident("a partition was not added", f"{error}")
-        found = broker.log_manager.topic(topic)
-        if found is not None and found.partition_count == count:
-            added()
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic, and create it again."""

@@ -95,7 +95,7 @@ def test_rerun_command_reproduces_failure(found: CommandOutput) -> None:
 @pytest.mark.slow
 def test_shrunk_scenario_reproduces_failure(small: CommandOutput) -> None:
     assert small.code == 0
-    assert "m1 -> 1: JoinGroup" in small.lines[0], "it starts with the trace"
+    assert any("m1 -> 1: JoinGroup" in line for line in small.lines[:5]), "it starts with the trace"
     steps = small.after("steps: ").split(", ")
     assert len(steps) < len(draw_scenario(SEED).plan) // 4
     command = small.after("  run again: ")

@@ -2,6 +2,9 @@
 
 It has no queue: each callback is a call of the clock. So all brokers and clients of a world share
 one order of events, and a broker's process pauses and dies with its calls.
+
+The methods have the types that the broker needs. Those of `asyncio` are wider: type variables,
+sockets, TLS. So these methods ignore the error `override`.
 """
 
 from __future__ import annotations
@@ -54,11 +57,12 @@ class ClockLoop(asyncio.BaseEventLoop):
         """Forget the loop: nothing must end when a world is no longer needed."""
 
     def _make_task(self, loop: Any, work: Any, **options: Any) -> asyncio.Task[Any]:
-        task: Any = asyncio.Task(work, loop=self, **options)
-        task._log_destroy_pending = False  # those of a process that died
+        task: asyncio.Task[Any] = asyncio.Task(work, loop=self, **options)
+        private: Any = task
+        private._log_destroy_pending = False  # tasks of a process that died stay pending
         self._tasks = [each for each in self._tasks if not each.done()]
         self._tasks.append(task)
-        return task  # type: ignore[no-any-return]
+        return task
 
     def _on_error(self, loop: Any, context: dict[str, Any]) -> None:
         error = context.get("exception") or AssertionError(context["message"])

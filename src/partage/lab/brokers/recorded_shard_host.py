@@ -162,7 +162,13 @@ class RecordedShardHost(ShardHost):
 
     @classmethod
     def broker_id(cls) -> int:
-        """Return the number of the broker that creates a host now."""
+        """Return the number of the broker that creates a host now; each subclass overrides it.
+
+        The host's base class is not abstract, so a missing method shows when a host is created.
+
+        Raises:
+            NotImplementedError: The subclass does not override it.
+        """
         raise NotImplementedError
 
     @classmethod

@@ -65,11 +65,6 @@ class GroupShardHost(RecordedShardHost):
         """The driver of the shard."""
         return self._driver
 
-    @property
-    def is_caught_up(self) -> bool:
-        """True if all state so far is durable."""
-        return self._driver.is_durable(self._driver.applied_mark)
-
     def open_tickets(self) -> set[Any]:
         """Return the tickets of the requests without a reply."""
         return set(cast(Any, self._driver)._open_requests)

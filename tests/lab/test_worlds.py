@@ -444,3 +444,17 @@ def test_seed_gives_same_world_in_any_process() -> None:
     first = digests("1")
     assert first.count("None") == 9
     assert first == digests("271828")
+
+
+def test_worlds_leave_the_logging_of_their_process_unchanged() -> None:
+    """Errors of an application without logging settings are printed, also after a world."""
+    code = (
+        "import logging\n"
+        "from partage.lab.runner import draw_scenario, run_scenario\n"
+        "run_scenario(draw_scenario(1))\n"
+        "logging.getLogger('partage.x').error('an error')\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert result.stderr == "an error\n"

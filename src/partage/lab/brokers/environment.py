@@ -11,7 +11,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from partage.broker import clock, ids
 from partage.broker.cluster import (
@@ -32,12 +32,20 @@ class _Current:
 
 
 def run_in_world(world: WorldContext, call: Callable[[], object]) -> None:
-    """Run code of a broker in a world."""
+    """Run code of a broker in a world.
+
+    The log handler is there only meanwhile. With any handler, Python no longer prints the errors of
+    an application that configures no logging.
+    """
     before, _Current.world = _Current.world, world
+    if before is None:
+        _LOG.addHandler(_FAILURES)
     try:
         call()
     finally:
         _Current.world = before
+        if before is None:
+            _LOG.removeHandler(_FAILURES)
 
 
 class _Time:
@@ -96,7 +104,6 @@ def _install() -> None:
     ]
     for module, name, stand_in in stand_ins:
         setattr(module, name, stand_in)
-    logging.getLogger("partage").addHandler(_FailureHandler())
 
 
 class _FailureHandler(logging.Handler):
@@ -123,4 +130,6 @@ def _on_damage(world: WorldContext, record: logging.LogRecord, error: DamagedLog
         world.repair_damage(error)
 
 
+_LOG: Final = logging.getLogger("partage")
+_FAILURES: Final = _FailureHandler()
 _install()

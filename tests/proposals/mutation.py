@@ -33,10 +33,10 @@ from lab.mutant_records import (
     totals_table,
 )
 from lab.mutation import MutantFinder, add_run_options
+from lab.random_mutants import random_mutants
 
 from .independent_mutants import INDEPENDENT_MUTANTS
 from .mutants import MUTANTS
-from .random_mutants import random_mutants
 
 #: Modules that all bugs share; they are imported before the processes are forked.
 _SHARED = (
@@ -81,6 +81,35 @@ _PROPERTIES: dict[str, tuple[str, ...]] = {
         "two_phase_properties.LargestCountMachine",
     ),
 }
+#: The modules of the machines, without checkers, messages, settings and tables, for random bugs.
+MACHINE_MODULES: Final = tuple(
+    f"partage.proposals.{name}"
+    for name in (
+        "broker_side.consumer",
+        "broker_side.coordinator",
+        "broker_side.elector",
+        "broker_side.handlers",
+        "broker_side.purgatory",
+        "broker_side.rebalance",
+        "broker_side.registry",
+        "broker_side.scheduler",
+        "consumer_protocol.member",
+        "join_group.coordinator",
+        "join_group.group",
+        "join_group.member",
+        "multi_assignor.computation",
+        "multi_assignor.coordinator",
+        "multi_assignor.member",
+        "multi_assignor.metadata",
+        "product.coordinator",
+        "product.member",
+        "single_assignor.coordinator",
+        "single_assignor.member",
+        "two_phase.member",
+        "two_phase.reported_counts",
+        "two_phase.resync",
+    )
+)
 #: The seed of the random bugs.
 _RANDOM_SEED = 5
 #: CPU seconds of one world, and of a property for each example; a machine that loops uses more.
@@ -290,7 +319,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         mutants = [
             mutant for mutant in (*MUTANTS, *INDEPENDENT_MUTANTS) if mutant.name == options.name
         ]
-        mutants += random_mutants(options.random, _RANDOM_SEED)
+        mutants += random_mutants(MACHINE_MODULES, options.random, _RANDOM_SEED)
         # Random changes are often equivalent, so a missed one is no failure.
         found = sum(_run_one(mutant, search) for mutant in mutants)
         print(f"{found} of {len(mutants)} found")

@@ -11,7 +11,6 @@ from lab.mutant import Mutant
 
 from .independent_mutants import INDEPENDENT_MUTANTS
 from .mutants import MUTANTS
-from .random_mutants import random_mutants
 
 ALL = (*MUTANTS, *INDEPENDENT_MUTANTS)
 
@@ -27,11 +26,3 @@ def test_mutant_matches_current_code_once(mutant: Mutant) -> None:
 
 def test_mutants_are_many_and_unique() -> None:
     assert len({mutant.name for mutant in ALL}) == len(ALL) >= 110
-
-
-def test_random_mutants_of_a_seed_are_the_same_and_change_one_place() -> None:
-    drawn = random_mutants(20, seed=1)
-    assert drawn == random_mutants(20, seed=1)
-    assert len({mutant.name for mutant in drawn}) == 20
-    for mutant in drawn:
-        assert mutant.original != mutant.replacement

@@ -1,4 +1,4 @@
-"""Random mutants of the machines of the proposals: one change at one node of the syntax tree.
+"""Random mutants of modules: one change at one node of the syntax tree.
 
 Each candidate is one place and one change: a comparison, a condition, a number, a constant, two
 arguments in the other order, or a dropped statement. The same seed draws the same ones from
@@ -9,46 +9,16 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from lab.mutant import Mutant
+from .mutant import Mutant
 
-_PACKAGE = "partage.proposals"
-#: The modules of the machines, without checkers, messages, settings and tables.
-MODULES = tuple(
-    f"{_PACKAGE}.{name}"
-    for name in (
-        "broker_side.consumer",
-        "broker_side.coordinator",
-        "broker_side.elector",
-        "broker_side.handlers",
-        "broker_side.purgatory",
-        "broker_side.rebalance",
-        "broker_side.registry",
-        "broker_side.scheduler",
-        "consumer_protocol.member",
-        "join_group.coordinator",
-        "join_group.group",
-        "join_group.member",
-        "multi_assignor.computation",
-        "multi_assignor.coordinator",
-        "multi_assignor.member",
-        "multi_assignor.metadata",
-        "product.coordinator",
-        "product.member",
-        "single_assignor.coordinator",
-        "single_assignor.member",
-        "two_phase.member",
-        "two_phase.reported_counts",
-        "two_phase.resync",
-    )
-)
-
+_PACKAGE = "partage"
 _COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "<=",
     ast.LtE: "<",
@@ -138,7 +108,7 @@ def changes(module: str) -> list[Change]:
     source = _Source(module)
     found: dict[Change, None] = {}
     for function in ast.walk(ast.parse(source.data)):
-        if isinstance(function, ast.FunctionDef):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             for statement in function.body:
                 for node in ast.walk(statement):
                     found |= dict.fromkeys(_changes_of(source, node))
@@ -195,16 +165,17 @@ def to_mutant(change: Change) -> Mutant | None:
     return Mutant(f"{place}: {change.description}", change.module, data.decode(), changed)
 
 
-def random_mutants(count: int, seed: int) -> list[Mutant]:
+def random_mutants(modules: Sequence[str], count: int, seed: object) -> list[Mutant]:
     """Draw mutants: first a kind of change, so that rare ones are drawn too, then a place.
 
     Args:
+        modules: The modules to change, which are not imported.
         count: The number of mutants.
-        seed: The seed of the draws.
+        seed: The seed of the draws. More mutants of a seed begin with the same ones.
     """
     random = Random(f"mutants {seed}")
     kinds: dict[str, list[Change]] = {}
-    for module in MODULES:
+    for module in modules:
         for change in changes(module):
             kinds.setdefault(change.kind, []).append(change)
     drawn: dict[str, Mutant] = {}

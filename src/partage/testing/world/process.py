@@ -77,6 +77,8 @@ class WorldProcess:
         self._delayed: list[asyncio.Handle] = []
         self._lost_steps: list[asyncio.Handle] = []
         self._watchers: dict[object, Callable[[], None]] = {}
+        # `_user_state` after the last step of each task; it changes only in steps.
+        self._user_states: dict[asyncio.Task[Any], object] = {}
 
     def start(self, main: Main) -> None:
         """Start the main coroutine.
@@ -105,13 +107,34 @@ class WorldProcess:
         if self.is_paused:
             self._delayed.append(handle)
             return
-        before = _user_state(handle) if self._watchers else None
-        handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]  # private
-        if self._watchers and before != _user_state(handle):
+        if self._watchers:
+            self._run_watched(handle)
+        else:
+            handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]  # private
+
+    def _run_watched(self, handle: asyncio.Handle) -> None:
+        """Run a callback, and tell the watchers if it has run code of the user's program."""
+        callback: Any = handle._callback  # type: ignore[attr-defined]  # private in asyncio
+        context, args = handle._context, handle._args  # type: ignore[attr-defined]  # private
+        owner = getattr(callback, "__self__", None)
+        if isinstance(owner, asyncio.Task):
+            before = self._user_states.pop(owner, None) or _user_state(owner)
+            context.run(callback, *args)
+            after = _user_state(owner)
+            if self._watchers and not owner.done():
+                self._user_states[owner] = after
+            has_run = before != after
+        else:
+            module = getattr(callback, "__module__", None) or ""
+            has_run = not isinstance(owner, asyncio.Future) and not _is_of_client[module]
+            context.run(callback, *args)
+        if has_run:
             self._on_activity()
 
     def watch(self, key: object, on_activity: Callable[[], None]) -> None:
         """Call a function after code of the user's program has run, until `unwatch`."""
+        if not self._watchers:
+            self._user_states.clear()  # tasks have run meanwhile
         self._watchers[key] = on_activity
         self.is_checked = True
 
@@ -161,20 +184,14 @@ class WorldProcess:
         return f"<process {self.name}: {state if self.is_running or self.is_killed else 'ended'}>"
 
 
-def _user_state(handle: asyncio.Handle) -> object:
-    """Return where code of the user waits that a callback may run; None if it runs none.
+def _user_state(task: asyncio.Task[Any]) -> object:
+    """Return where code of the user waits in a task; `_NO_USER_CODE` if only clients' code does.
 
-    The code has run if a later state is not equal. The state has the awaited object itself, because
-    another one could get its address later.
+    Code of the user has run in a step of the task if a later state is not equal. The state has the
+    awaited object itself, because another one could get its address later.
     """
-    callback: Any = handle._callback  # type: ignore[attr-defined]  # private in asyncio
-    owner = getattr(callback, "__self__", None)
-    if not isinstance(owner, asyncio.Future):
-        return None if _is_of_client[getattr(callback, "__module__", None) or ""] else object()
-    if not isinstance(owner, asyncio.Task):
-        return None
-    found = None
-    work: Any = owner.get_coro()
+    found: object = _NO_USER_CODE
+    work: Any = task.get_coro()
     while work is not None:  # what a coroutine awaits may be another one
         kind: Any = type(work)
         if kind is CoroutineType:
@@ -214,5 +231,7 @@ class _ModuleKinds(dict[str, bool]):
         return found
 
 
+#: The state of tasks without code of the user.
+_NO_USER_CODE: Final = "no user code"
 _is_of_client: Final = _ModuleKinds()
 _client_files: Final[set[str]] = set()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from posixpath import basename, dirname
 
 from partage.log.disk import Buffer
 
@@ -52,47 +51,53 @@ class MemoryDisk:
             file.extend(bytes(length - len(file)))
 
     def rename(self, old: str, new: str) -> None:
-        source, target = self._parent(old), self._parent(new)
-        if basename(old) not in source:
+        (source, old_name), (target, new_name) = self._find(old), self._find(new)
+        if old_name not in source:
             raise FileNotFoundError(old)
         if old in self._directories:
             self._move_directories(old, new)
-        target[basename(new)] = source.pop(basename(old))
+        target[new_name] = source.pop(old_name)
 
     def remove(self, path: str) -> None:
         if path in self._directories:
             for directory in self._below(path):
                 del self._directories[directory]
-        self._directories.get(dirname(path), {}).pop(basename(path), None)
+        parent, name = _split(path)
+        self._directories.get(parent, {}).pop(name, None)
 
     def make_directory(self, path: str) -> None:
         if path not in self._directories:
-            self.make_directory(dirname(path))
-            self._directories[dirname(path)][basename(path)] = None
+            parent, name = _split(path)
+            self.make_directory(parent)
+            self._directories[parent][name] = None
             self._directories[path] = {}
 
     def sync_directory(self, path: str) -> None:
         if path not in self._directories:
             raise FileNotFoundError(path)
 
-    def _parent(self, path: str) -> _Directory:
-        if dirname(path) not in self._directories:
+    def _find(self, path: str) -> tuple[_Directory, str]:
+        """Return the directory of a path, and the name in it."""
+        parent, name = _split(path)
+        if parent not in self._directories:
             raise FileNotFoundError(path)
-        return self._directories[dirname(path)]
+        return self._directories[parent], name
 
     def _file(self, path: str) -> bytearray:
-        file = self._parent(path).get(basename(path))
+        directory, name = self._find(path)
+        file = directory.get(name)
         if file is None:
             raise FileNotFoundError(path)
         return file
 
     def _file_or_new(self, path: str) -> bytearray:
-        directory, name = self._parent(path), basename(path)
-        if directory.get(name) is None:
+        directory, name = self._find(path)
+        file = directory.get(name)
+        if file is None:
             if path in self._directories:
                 raise IsADirectoryError(path)
-            directory[name] = bytearray()
-        return self._file(path)
+            file = directory[name] = bytearray()
+        return file
 
     def _below(self, path: str) -> list[str]:
         return [at for at in self._directories if at == path or at.startswith(path + "/")]
@@ -100,3 +105,9 @@ class MemoryDisk:
     def _move_directories(self, old: str, new: str) -> None:
         for directory in self._below(old):
             self._directories[new + directory[len(old) :]] = self._directories.pop(directory)
+
+
+def _split(path: str) -> tuple[str, str]:
+    """Return the parent directory of a path, which is relative, and the name in it."""
+    parent, _, name = path.rpartition("/")
+    return parent, name

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
 
 from broker.test_consumer_groups import described
 from interop.oracle.connection import Connection
-from partage.wire.apis.consumer_group_heartbeat import (
-    CONSUMER_GROUP_HEARTBEAT,
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
 from polled_conditions import eventually
 
 from .brokers import PATIENCE_S, ClusterBroker, bootstrap, brokers, create
@@ -69,51 +63,6 @@ def test_group_continues_at_the_next_coordinator(cluster: Cluster) -> None:
     eventually(has_moved, patience_s=PATIENCE_S)
     assert (len(consumer.assignment()), lost) == (2, [])
     consumer.close()
-
-
-def test_reconciliation_continues_at_the_next_coordinator(cluster: Cluster) -> None:
-    """A member holds back a revocation while the coordinator is killed."""
-    with client_coordinated_by(cluster, 2, "revoking{}".format) as client:
-        joining = {"rebalance_timeout_ms": 300_000, "subscribed_topic_names": ["t"]}
-        first = heartbeat(client, "A", 0, topic_partitions=[], **joining)
-        (every,) = first.assignment.topic_partitions
-        assert every.partitions == [0, 1]
-        second = heartbeat(client, "B", 0, topic_partitions=[], **joining)
-        assert second.assignment.topic_partitions == []
-        (kept,) = heartbeat(client, "A", first.member_epoch).assignment.topic_partitions
-        assert len(kept.partitions) == 1
-        before = description(cluster, client.group)
-        assert before[0].startswith(f"Reconciling epoch {second.member_epoch} ")
-
-        cluster[2].kill()
-        eventually(
-            lambda: description(cluster, client.group) == before,
-            lambda: (description(cluster, client.group), before),
-            patience_s=PATIENCE_S,
-        )
-        held = heartbeat(client, "A", first.member_epoch, topic_partitions=[every])
-        assert held.member_epoch == first.member_epoch
-        assert heartbeat(client, "B", second.member_epoch).assignment is None
-        assert description(cluster, client.group) == before
-
-        confirmed = heartbeat(client, "A", first.member_epoch, topic_partitions=[kept])
-        assert confirmed.member_epoch == second.member_epoch
-        (gained,) = heartbeat(client, "B", second.member_epoch).assignment.topic_partitions
-        assert sorted([*kept.partitions, *gained.partitions]) == every.partitions
-        after = description(cluster, client.group)
-        assert after[0] == before[0].replace("Reconciling", "Stable")
-
-
-def heartbeat(
-    client: GroupClient, member_id: str, epoch: int, **fields: Any
-) -> ConsumerGroupHeartbeatResponse:
-    """Send a heartbeat; return the response, which has no error."""
-    request = ConsumerGroupHeartbeatRequest(
-        group_id=client.group, member_id=member_id, member_epoch=epoch, **fields
-    )
-    response: ConsumerGroupHeartbeatResponse = client.request(CONSUMER_GROUP_HEARTBEAT, request)
-    assert response.error_code == 0, response
-    return response
 
 
 def test_members_get_partitions_of_brokers_in_their_racks(

@@ -1,9 +1,11 @@
-"""Brokers that cannot join a cluster say why, and change nothing."""
+"""Brokers that cannot join a cluster say why, and change nothing.
+
+`cluster.test_world_refusals` has refusals that end with the session of another broker.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from free_ports import free_ports
 from partage.broker.cluster.facade import SHARDS_MAX
@@ -40,7 +41,7 @@ from partage.store.zookeeper import (
 from polled_conditions import PATIENCE_S
 from store.zk_fixture import committed, large_group
 
-from .brokers import ClusterBroker, brokers, create
+from .brokers import ClusterBroker, brokers
 from .zookeeper_ensemble import Ensemble
 
 pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(600)]
@@ -259,58 +260,6 @@ def test_mismatched_brokers_are_refused(zookeeper: Ensemble, tmp_path: Path) -> 
         after = tree(servers, "/tests/door")
         assert after == before
         assert tree(servers, "/tests/nothing") == {}
-
-
-@pytest.mark.slow
-def test_copied_data_directory_does_not_stop_live_broker(
-    zookeeper: Ensemble, tmp_path: Path
-) -> None:
-    with brokers(tmp_path, zookeeper.connect_string, "/tests/copy", ids=(1,)) as running:
-        # the broker replaces small files by renaming temporary ones
-        unfinished = shutil.ignore_patterns("*.tmp")
-        shutil.copytree(running[1].directory, tmp_path / "copy", ignore=unfinished)
-        state = f"zookeeper://{zookeeper.connect_string}/tests/copy"
-        story = ClusterBroker(1, tmp_path / "copy", state, {}).start_refused()
-        assert f"broker id 1 is in use by the broker at {running[1].address}" in story
-        assert running[1].is_running
-        running[1].kill()
-        copied = ClusterBroker(1, tmp_path / "copy", state, {})
-        copied.start()  # once the other broker's session has expired
-        copied.stop()
-
-
-@pytest.mark.slow
-def test_address_in_use_is_refused(zookeeper: Ensemble, tmp_path: Path) -> None:
-    """The address of a killed broker is free once its session has expired."""
-    with brokers(tmp_path, zookeeper.connect_string, "/tests/address", ids=(1,)) as running:
-        state = f"zookeeper://{zookeeper.connect_string}/tests/address"
-        second = ClusterBroker(2, tmp_path / "second", state, {})
-        second.advertised = running[1].address
-        assert f"address {running[1].address} is in use by broker 1" in second.start_refused()
-        assert running[1].is_running
-        running[1].kill()
-        second.start()
-        second.stop()
-
-
-@pytest.mark.slow
-def test_empty_directory_for_broker_with_records_is_refused(
-    zookeeper: Ensemble, tmp_path: Path
-) -> None:
-    """Neither at first nor after a refusal because the id was in use."""
-    with brokers(tmp_path / "data", zookeeper.connect_string, "/tests/lost") as running:
-        state = f"zookeeper://{zookeeper.connect_string}/tests/lost"
-        empty = ClusterBroker(2, tmp_path / "empty", state, {})
-        assert "broker id 2 is in use by" in empty.start_refused()
-        create(running, "flights", [1, 2])
-        running[2].stop()
-        assert "broker 2 of this cluster holds partitions of flights, but" in empty.start_refused()
-        running[2].start()
-        running[2].stop()
-        client = AdminClient({"bootstrap.servers": running[1].address, "log_level": 0})
-        client.delete_topics(["flights"], request_timeout=30)["flights"].result(PATIENCE_S)
-        empty.start()
-        empty.stop()
 
 
 # The session, on a real server.

@@ -103,9 +103,7 @@ class ClockLoop(asyncio.BaseEventLoop):
     def _schedule(self, delay_ms: int, handle: asyncio.Handle, *, is_timer: bool) -> None:
         run = self._bind(lambda: self._run(handle))
         shell = self._shell
-        self._clock.call_later(
-            delay_ms, self._bind(lambda: shell.when_awake(run, is_timer=is_timer))
-        )
+        self._clock.call_later(delay_ms, lambda: shell.when_awake(run, is_timer=is_timer))
 
     def _run(self, handle: asyncio.Handle) -> None:
         if not handle.cancelled():

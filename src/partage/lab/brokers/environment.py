@@ -35,17 +35,17 @@ def run_in_world(world: WorldContext, call: Callable[[], object]) -> None:
     """Run code of a broker in a world.
 
     The log handler is there only meanwhile. With any handler, Python no longer prints the errors of
-    an application that configures no logging.
+    an application that configures no logging. `addHandler` would need more time than many calls.
     """
     before, _Current.world = _Current.world, world
     if before is None:
-        _LOG.addHandler(_FAILURES)
+        _LOG.handlers.append(_FAILURES)
     try:
         call()
     finally:
         _Current.world = before
         if before is None:
-            _LOG.removeHandler(_FAILURES)
+            _LOG.handlers.remove(_FAILURES)
 
 
 class _Time:

@@ -119,25 +119,34 @@ class MutableCopy:
             _ROOT, directory, ignore=shutil.ignore_patterns(*_NOT_COPIED), dirs_exist_ok=True
         )
 
-    def search(
-        self, package: str, mutant: Mutant | None, worlds: int, shells: int
-    ) -> SampledResult:
-        """Search for a mutant, or run the same on the unchanged code if it is None."""
-        if mutant is None:
-            return self._run_all(package, "", worlds, shells)
+    def search(self, package: str, mutant: Mutant, worlds: int, shells: int) -> SampledResult:
+        """Search for a mutant with these numbers of worlds."""
         path = self._directory / "src" / f"{mutant.module.replace('.', '/')}.py"
         original = path.read_text()
         path.write_text(mutant.apply(original))
         try:
-            return self._run_all(package, mutant.name, worlds, shells)
+            return self._run_all(package, mutant.name, PACKAGES[package], worlds, shells)
         finally:
             path.write_text(original)
 
-    def _run_all(self, package: str, name: str, worlds: int, shells: int) -> SampledResult:
+    def check_unchanged(self, worlds: int, shells: int) -> None:
+        """Run all tests and worlds once.
+
+        Raises:
+            SearchError: one of them fails.
+        """
+        folders = list(dict.fromkeys(each for some in PACKAGES.values() for each in some))
+        found = self._run_all("", "", folders, worlds, shells)
+        if found.is_found:
+            raise SearchError(f"the unchanged code fails: {found}")
+
+    def _run_all(
+        self, package: str, name: str, folders: Sequence[str], worlds: int, shells: int
+    ) -> SampledResult:
         return SampledResult(
             package=package,
             mutant=name,
-            tests=self._run_tests(PACKAGES[package]),
+            tests=self._run_tests(folders),
             worlds=self._run_worlds("worlds", worlds),
             shells=self._run_worlds("shells", shells),
         )
@@ -247,18 +256,18 @@ def _search_all(options: argparse.Namespace, results: list[SampledResult]) -> No
         for number in range(options.jobs):
             copies.put(MutableCopy(Path(directory) / str(number)))
 
-        def search(package: str, mutant: Mutant | None) -> SampledResult:
+        def search(package: str, mutant: Mutant) -> SampledResult:
             copy = copies.get()
             try:
                 return copy.search(package, mutant, options.worlds, options.shells)
             finally:
                 copies.put(copy)
 
+        if not results:  # the first run of this output
+            copy = copies.get()
+            copy.check_unchanged(options.worlds, options.shells)
+            copies.put(copy)
         with ThreadPoolExecutor(options.jobs) as pool, options.output.open("ab") as file:
-            if not results:  # a file with results has had these
-                for found in pool.map(lambda package: search(package, None), PACKAGES):
-                    if found.is_found:
-                        raise SearchError(f"the unchanged code fails: {found}")
             for found in pool.map(lambda each: search(*each), wanted):
                 results.append(found)
                 file.write(msgspec.json.encode(found) + b"\n")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import signal
 import socket
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final
 
 import pytest
@@ -21,6 +24,7 @@ from partage.console.common.cluster_client import ClusterClient as Reached
 from partage.console.common.errors import CommandError
 from partage.console.common.offsets import list_offsets
 from partage.console.lab import live_view
+from partage.console.records import producer
 from partage.console.records.start_positions import BEGINNING, resolve_ranges
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from polled_conditions import PATIENCE_S, eventually
@@ -32,8 +36,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("zookeeper"), pytest.mar
 
 Cluster = dict[int, ClusterBroker]
 
-#: Long enough for a live broker on a busy machine.
-TIMEOUT_MS: Final = 10_000
+#: Long enough for a live broker on a busy machine. Commands that need the other one wait for it.
+TIMEOUT_MS: Final = 5_000
 TIMEOUT: Final = ("--timeout-ms", TIMEOUT_MS)
 CONNECT_TIMEOUT: Final = ("--connect-timeout-ms", TIMEOUT_MS)
 
@@ -76,9 +80,32 @@ def departed(zookeeper: Ensemble, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture(params=["out_of_reach", "departed"])
 def cluster(request: pytest.FixtureRequest) -> Cluster:
-    """Either of the two."""
+    """Either of the two. If the leader is known to be missing, waits for it take no time."""
+    if request.param == "departed":
+        request.getfixturevalue("look_up_clock")
     found: Cluster = request.getfixturevalue(request.param)
     return found
+
+
+class LookUpClock:
+    """A clock that advances only when a look-up of offsets sleeps."""
+
+    def __init__(self) -> None:
+        self.passed_s = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.passed_s += seconds
+
+    def monotonic(self) -> float:
+        return self.passed_s
+
+
+@pytest.fixture
+def look_up_clock(monkeypatch: pytest.MonkeyPatch) -> LookUpClock:
+    clock = LookUpClock()
+    monkeypatch.setattr(looked_up, "sleep", clock.sleep)
+    monkeypatch.setattr(looked_up, "monotonic", clock.monotonic)
+    return clock
 
 
 def prepare(running: Cluster, group: str) -> None:
@@ -110,6 +137,7 @@ def test_consume_topic_with_missing_leader_fails(cluster: Cluster) -> None:
     assert error == "partition 1 of t has no leader; to read the others, name each of them with -p"
 
 
+@pytest.mark.usefixtures("look_up_clock")
 def test_consume_partitions_of_live_brokers(departed: Cluster) -> None:
     partage = told(departed)
     assert partage.lines("t", "-p", 0) == ["a", "b", "c", "d", "e"]
@@ -117,22 +145,13 @@ def test_consume_partitions_of_live_brokers(departed: Cluster) -> None:
     assert error == "partition 1 of t has no leader"
 
 
-def test_missing_leader_is_waited_for_once(
-    departed: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    passed_s = [0.0]
-
-    def sleep(seconds: float) -> None:
-        passed_s[0] += seconds
-
-    monkeypatch.setattr(looked_up, "sleep", sleep)
-    monkeypatch.setattr(looked_up, "monotonic", lambda: passed_s[0])
+def test_missing_leader_is_waited_for_once(departed: Cluster, look_up_clock: LookUpClock) -> None:
     with (
         Reached(departed[1].address, {}, 30_000, verbose=False) as reached,
         pytest.raises(CommandError, match="partition 1 of t"),
     ):
         resolve_ranges(reached, [("t", 0), ("t", 1)], BEGINNING)
-    assert passed_s[0] == pytest.approx(looked_up.ELECTION_WAIT_S, abs=0.2)
+    assert look_up_clock.passed_s == pytest.approx(looked_up.ELECTION_WAIT_S, abs=0.2)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +172,11 @@ def test_offsets_with_unreachable_leader_shows_other_partitions(out_of_reach: Cl
     assert found == {("t", 0): 5}
 
 
-def test_produce_to_partition_without_leader_fails(departed: Cluster) -> None:
+def test_produce_to_partition_without_leader_fails(
+    departed: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = itertools.count()
+    monkeypatch.setattr(producer, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     asked = ("produce", "-t", "t", "-p", 1, *TIMEOUT, "-X", "message.timeout.ms=10000")
     assert told(departed).fails(*asked, stdin="a\n") == (
         "partition 1 of t has no leader; start its broker, or choose another partition with -p"
@@ -175,14 +198,16 @@ def test_lag_sums_known_partitions(departed: Cluster) -> None:
 
 
 def test_list_groups_of_responding_brokers(out_of_reach: Cluster) -> None:
+    as_json = told(out_of_reach).start("groups", "list", "--json", *map(str, TIMEOUT))
     listed = told(out_of_reach)("groups", "list", *TIMEOUT, code=1)
     assert group_of(out_of_reach, 1) in [line.split()[0] for line in listed.lines]
     told_of = f"broker 2 at {out_of_reach[2].advertised} (Connection refused)"
     assert listed.err.splitlines() == [
         f"error: the list may be incomplete: no response from {told_of}; start it, or try again"
     ]
-    documents = told(out_of_reach)("groups", "list", "--json", *TIMEOUT, code=1).json
-    assert documents["groups"]
+    documents, _ = as_json.communicate(timeout=PATIENCE_S)
+    assert as_json.returncode == 1
+    assert json.loads(documents)["groups"]
 
 
 def test_unresponsive_broker_is_named(out_of_reach: Cluster) -> None:
@@ -205,9 +230,14 @@ def test_broker_without_zookeeper_serves_known_state(tmp_path: Path) -> None:
             f"{running[1].address} is reachable, but the request timed out after 5000 ms: another "
         )
         there += "broker or ZooKeeper may be down; check with partage topics list "
-        for change, topic in (("create", "new"), ("delete", "t")):
-            error = partage.fails("topics", change, "-t", topic, "--timeout-ms", 5_000)
-            assert error == f"{there}whether it was {change}d"
+        changes = {
+            change: partage.start("topics", change, "-t", topic, "--timeout-ms", "5000")
+            for change, topic in (("create", "new"), ("delete", "t"))
+        }
+        for change, process in changes.items():
+            shown, error = process.communicate(timeout=PATIENCE_S)
+            assert (process.returncode, shown) == (1, "")
+            assert error == f"error: {there}whether it was {change}d\n"
 
 
 def test_group_commands_ride_out_failover(zookeeper: Ensemble, tmp_path: Path) -> None:
@@ -233,6 +263,7 @@ def test_group_commands_ride_out_failover(zookeeper: Ensemble, tmp_path: Path) -
     assert group in reset
 
 
+@pytest.mark.usefixtures("look_up_clock")
 @pytest.mark.parametrize("scenario", ["--to-earliest", "--by-duration=PT1H"])
 def test_reset_offsets_to_unknown_end_is_refused(departed: Cluster, scenario: str) -> None:
     asked = ("groups", "reset-offsets", "-g", "readers", "-t", "t", scenario, "--execute", *TIMEOUT)

@@ -34,13 +34,8 @@ STEPS = (
 )
 
 
-def install_death(step: str, flag: Path) -> None:
-    """Make this process kill itself at a step."""
-
-    def die(*_: object) -> None:
-        flag.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-
+def install_death(step: str, die: Callable[..., None]) -> None:
+    """Let the broker die at a step; ``die`` gets any arguments."""
     if step == BETWEEN_MARKERS:
         die_between_markers(die)
     else:
@@ -68,11 +63,11 @@ def die_at_record(
         nonlocal is_dying
         if is_dying:
             return
-        is_it = any(isinstance(r, TransactionRecord) and r.state in states for r in records)
-        if is_it and is_before:
+        is_dying = any(isinstance(r, TransactionRecord) and r.state in states for r in records)
+        if is_dying and is_before:
             die()
-        is_dying = is_it
-        append(self, records, at_ms, die if is_it else stored, event_ends)
+            return
+        append(self, records, at_ms, die if is_dying else stored, event_ends)
 
     LocalStore.append = dying  # type: ignore[method-assign]  # the fault that is ordered
 
@@ -97,9 +92,14 @@ def die_between_markers(die: Callable[..., None]) -> None:
     LocalMarkers.append = dying  # type: ignore[method-assign]  # the fault that is ordered
 
 
+def kill_this_process(flag: Path) -> None:
+    flag.touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 if __name__ == "__main__":
     death_flag = Path(sys.argv[2])
     if not death_flag.exists():
-        install_death(sys.argv[1], death_flag)
+        install_death(sys.argv[1], lambda *_: kill_this_process(death_flag))
     sys.argv[1:] = sys.argv[3:]
     main()

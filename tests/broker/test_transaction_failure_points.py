@@ -1,7 +1,7 @@
 """A transaction whose coordinator, a broker process, is killed at each of its steps.
 
 confluent-kafka has the requests from before KIP-890. It notices only that its calls take longer.
-`RawProducer` has those of ``transaction.version`` 2, with an epoch for each transaction.
+`broker.test_transaction_version_2_failures` has the requests of ``transaction.version`` 2.
 """
 
 from __future__ import annotations
@@ -13,14 +13,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from broker.raw_client import RawClient
 from client.confluent_admin import create_topic, produce
-from partage.model.errors import ErrorCode
-from partage.wire.apis.find_coordinator import GROUP, TRANSACTION
 from partage.wire.apis.list_transactions import LIST_TRANSACTIONS, ListTransactionsRequest
 from polled_conditions import PATIENCE_S, eventually
 
 from .dying_broker import dying_broker
 from .dying_transaction_coordinator import STEPS
-from .raw_producer import Identity, RawProducer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -39,10 +36,6 @@ CASES = [
     for is_commit in (True, False)
     if is_commit or not ("the id" in step or "the first partition" in step)
 ]
-
-
-#: Steps of an abort by the coordinator.
-ABORT_STEPS = [step for step in STEPS if "the id" not in step and "the first partition" not in step]
 
 
 @pytest.mark.parametrize(("step", "is_commit"), CASES)
@@ -66,108 +59,6 @@ def test_coordinator_killed_at_step_ends_transaction_as_decided(
         assert committed_offset(servers) == 2
         eventually(lambda: states(servers) == {"writer": "CompleteCommit"})
         consumer.close()
-
-
-@pytest.mark.parametrize(("step", "is_commit"), CASES)
-def test_transaction_of_version_2_ends_as_decided_after_kill(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, is_commit: bool
-) -> None:
-    """The producer repeats its requests. Each transaction has one epoch, also if it was repeated.
-
-    Late requests of the first transaction do not change the second one.
-    """
-    with dying_broker(tmp_path, monkeypatch, step) as broker:
-        servers = broker.bootstrap_servers
-        producer = raw_producer_of(servers)
-        # If the id was stored, the repeated InitProducerId gets the next epoch.
-        assert producer.identity.epoch == (1 if step == "after the id is stored" else 0)
-        first = producer.identity
-        raw_transact(producer, b"1", is_commit=is_commit)
-        broker.check_restarted()
-        assert producer.identity == (first.producer_id, first.epoch + 1)
-        repeated = producer.send_end(first, is_commit=is_commit)
-        assert not repeated.error_code
-        assert (repeated.producer_id, repeated.producer_epoch) == producer.identity
-        write(producer, b"2")
-        check_late_requests(producer, first)
-        assert producer.end(is_commit=True) is ErrorCode.NONE
-        expected = [b"1", b"1", b"2", b"2"] if is_commit else [b"2", b"2"]
-        assert committed_values(servers, len(expected)) == expected
-        assert committed_offset(servers) == 2
-        eventually(lambda: states(servers) == {"writer": "CompleteCommit"})
-
-
-@pytest.mark.parametrize("step", ABORT_STEPS)
-def test_successor_fences_producer_although_coordinator_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    """InitProducerId aborts the open transaction. The broker dies at a step of the abort."""
-    with dying_broker(tmp_path, monkeypatch, step) as broker:
-        servers = broker.bootstrap_servers
-        first = raw_producer_of(servers)
-        write(first, b"1")
-        second = RawProducer(servers, "writer")
-        second.init()
-        broker.check_restarted()
-        # One epoch fences the transaction, and the next one is the successor's.
-        assert second.identity == (first.identity.producer_id, first.identity.epoch + 2)
-        assert first.produce("target", 0, b"late") is ErrorCode.INVALID_PRODUCER_EPOCH
-        assert first.end(is_commit=True) is ErrorCode.PRODUCER_FENCED
-        raw_transact(second, b"2", is_commit=True)
-        assert committed_values(servers, 2) == [b"2", b"2"]
-        assert committed_offset(servers) == 2
-        eventually(lambda: states(servers) == {"writer": "CompleteCommit"})
-
-
-@pytest.mark.parametrize("step", ABORT_STEPS)
-def test_timed_out_transaction_is_aborted_although_coordinator_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    """The broker dies at a step of the abort, which no request waits for."""
-    with dying_broker(tmp_path, monkeypatch, step) as broker:
-        servers = broker.bootstrap_servers
-        producer = raw_producer_of(servers, timeout_ms=3_000)
-        write(producer, b"1")
-        broker.check_restarted()
-        eventually(lambda: states(servers) == {"writer": "CompleteAbort"})
-        assert producer.produce("target", 0, b"late") is ErrorCode.INVALID_PRODUCER_EPOCH
-        assert producer.end(is_commit=True) is ErrorCode.INVALID_TXN_STATE
-        producer.init()
-        raw_transact(producer, b"2", is_commit=True)
-        assert committed_values(servers, 2) == [b"2", b"2"]
-        assert committed_offset(servers) == 2
-
-
-def raw_producer_of(servers: str, timeout_ms: int = 60_000) -> RawProducer:
-    """Create the topics, and return an initialized producer with a transaction timeout."""
-    create_topic(servers, "source")
-    create_topic(servers, "target", len(PARTITIONS))
-    producer = RawProducer(servers, "writer")
-    producer.find_coordinator(GROUP, "g")
-    producer.find_coordinator(TRANSACTION, "writer")
-    producer.init(timeout_ms)
-    return producer
-
-
-def write(producer: RawProducer, value: bytes) -> None:
-    """Write a value to each partition, and commit its offset + 1, in the open transaction."""
-    for partition in PARTITIONS:
-        assert producer.produce("target", partition, value) is ErrorCode.NONE
-    assert producer.commit_offset("g", "source", int(value)) is ErrorCode.NONE
-
-
-def raw_transact(producer: RawProducer, value: bytes, *, is_commit: bool) -> None:
-    write(producer, value)
-    assert producer.end(is_commit=is_commit) is ErrorCode.NONE
-
-
-def check_late_requests(producer: RawProducer, identity: Identity) -> None:
-    """Check that no request of an earlier transaction changes the open one."""
-    late = producer.copy(identity)
-    assert late.produce("target", 0, b"late") is ErrorCode.INVALID_PRODUCER_EPOCH
-    assert late.commit_offset("g", "source", 9) is ErrorCode.INVALID_PRODUCER_EPOCH
-    for is_commit in (True, False):
-        assert late.end(is_commit=is_commit) is ErrorCode.PRODUCER_FENCED
 
 
 def committed_offset(servers: str) -> int:

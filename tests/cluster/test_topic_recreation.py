@@ -15,8 +15,9 @@ from partage.wire.apis.create_topics import (
     CreateTopicsRequest,
 )
 from partage.wire.apis.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsTopic
+from world_connections import connect
 
-from .world_group_client import WorldGroupClient, connect, group_coordinated_by
+from .world_group_client import WorldGroupClient, group_coordinated_by
 
 PATIENCE_MS = 60_000
 

@@ -16,9 +16,10 @@ from partage.testing import PartageWorld
 from partage.wire.apis.join_group import JoinGroupResponse
 from partage.wire.apis.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
+from world_connections import connect
 
 from .group_client import error_of
-from .world_group_client import WorldGroupClient, connect
+from .world_group_client import WorldGroupClient
 
 pytestmark = pytest.mark.partage_world(brokers=3)
 

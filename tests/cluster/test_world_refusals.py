@@ -14,9 +14,9 @@ from partage.log.memory_disk import MemoryDisk
 from partage.model.addresses import Address
 from partage.testing import PartageWorld
 from partage.wire.apis.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsTopic
+from world_connections import connect
 
 from .guest_broker import GuestBroker
-from .world_group_client import connect
 
 pytestmark = pytest.mark.partage_world(brokers=2)
 

@@ -9,8 +9,9 @@ import pytest
 from broker.group_requests import heartbeat_request
 from partage.testing import PartageWorld
 from partage.wire.apis.heartbeat import HEARTBEAT
+from world_connections import connect
 
-from .world_group_client import WorldGroupClient, connect
+from .world_group_client import WorldGroupClient
 
 SESSION_MS = 30_000
 MEMBERS_MS = 6_000

@@ -8,8 +8,6 @@ from typing import Any, Final, Self
 from broker.group_requests import commit_request, heartbeat_request, join_request, sync_request
 from partage.client.connection import Connection
 from partage.client.errors import ClientError
-from partage.client.options import ClientOptions
-from partage.model.addresses import Address
 from partage.model.errors import ErrorCode
 from partage.testing import PartageWorld
 from partage.wire.api import Api, Req
@@ -24,23 +22,15 @@ from partage.wire.apis.offset_fetch import (
     OffsetFetchTopic,
 )
 from partage.wire.apis.sync_group import SYNC_GROUP, SyncGroupResponse
+from world_connections import REQUEST_TIMEOUT_MS, connect
 
 from .group_client import RETRIABLE, error_of
 
-_PORT: Final = 9092
-#: Limit of one request in virtual time: a paused broker does not answer.
-_REQUEST_TIMEOUT_MS: Final = 3_000
 #: Limit of all retries of a request in virtual time.
 _PATIENCE_S: Final = 120.0
 _RETRY_S: Final = 0.02
 #: The coordinator delays its response to a join until all members have joined.
 _JOIN_TIMEOUT_MS: Final = 60_000
-
-
-async def connect(broker: str) -> Connection:
-    """Connect to a broker of the world."""
-    options = ClientOptions(request_timeout_ms=_REQUEST_TIMEOUT_MS)
-    return await Connection.open(Address(broker, _PORT), options)
 
 
 class WorldGroupClient:
@@ -85,7 +75,7 @@ class WorldGroupClient:
                 await asyncio.sleep(_RETRY_S)
 
     async def request(
-        self, api: Api[Req, Any], message: Req, timeout_ms: int = _REQUEST_TIMEOUT_MS
+        self, api: Api[Req, Any], message: Req, timeout_ms: int = REQUEST_TIMEOUT_MS
     ) -> Any:
         """Return the first response without a retriable error."""
         async with asyncio.timeout(_PATIENCE_S):

@@ -16,6 +16,8 @@ help:  ## list the targets
 
 # Tests wait for about half of their time, so three processes keep two cores busy.
 WORKERS ?= 3
+# Tests with other clients wait for two thirds of their time: for sessions, rebalances and restarts.
+INTEROP_WORKERS ?= 4
 # pytest-xdist hangs after it has replaced a worker process that died, so it ends the run instead.
 DISTRIBUTED := --dist loadgroup --max-worker-restart 0
 PARALLEL = -n $(WORKERS) $(DISTRIBUTED)
@@ -54,7 +56,7 @@ durations: setup  ## run the tests of make test and make unit; write tests/durat
 	$(BIN)/pytest $(UNIT) --write-durations $(UNIT_TESTS)
 
 slow: setup  ## run the slow tests, such as kills of several processes
-	$(BIN)/pytest -n 2 $(DISTRIBUTED) --durations 25 -m "slow and not interop and not soak"
+	$(BIN)/pytest $(PARALLEL) --durations 25 -m "slow and not interop and not soak"
 
 again: setup  ## run the tests that failed last time, one at a time; fail if there are none
 	$(BIN)/pytest --last-failed --last-failed-no-failures none $(if $(MARKS),-m "$(MARKS)")
@@ -86,7 +88,7 @@ site: setup  ## build the documentation site into build/site
 
 interop: setup  ## run the tests with other clients and Apache Kafka; a script installs them
 	$(BIN)/python tests/interop/peers/install.py
-	$(BIN)/pytest -m "interop and not soak" -n 2 $(DISTRIBUTED) --durations 25 tests
+	$(BIN)/pytest -m "interop and not soak" -n $(INTEROP_WORKERS) $(DISTRIBUTED) --durations 25 tests
 
 soak: setup  ## run many kills, stops and failovers of brokers and Spark: half an hour
 	$(BIN)/pytest -m soak tests

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 
 import pytest
+from _pytest.mark import ParameterSet
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from interop.members import SESSION_MS, fresh_name
@@ -41,17 +44,37 @@ def peers() -> None:
         pytest.fail("the peers could not be fetched: run python tests/interop/peers/install.py")
 
 
-@pytest.fixture(
-    scope="session",
-    params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in BROKERS],
-)
-def broker(request: pytest.FixtureRequest, peers: None) -> Iterator[BrokerProcess]:
-    """A running broker, one of each kind for the whole session.
+@pytest.fixture(scope="session")
+def running_broker(peers: None) -> Iterator[Callable[[str], BrokerProcess]]:
+    """Return the broker of a kind, which runs until the end of the session."""
+    with ExitStack() as running:
 
-    With ``-n 2 --dist loadgroup`` each kind runs in a separate worker.
+        @cache
+        def start(kind: str) -> BrokerProcess:
+            return running.enter_context(BROKERS[kind](overrides=OVERRIDES))
+
+        yield start
+
+
+@pytest.fixture(scope="session", params=BROKERS)
+def broker(
+    request: pytest.FixtureRequest, running_broker: Callable[[str], BrokerProcess]
+) -> BrokerProcess:
+    """A running broker. Each process of pytest-xdist has one of each kind, so that tests of one
+    kind need not wait for each other.
     """
-    with BROKERS[request.param](overrides=OVERRIDES) as running:
-        yield running
+    return running_broker(request.param)
+
+
+def grouped_brokers(what: str) -> list[ParameterSet]:
+    """Return the kinds of brokers, for a module fixture that each process would set up again.
+
+    The tests of a kind run in one process.
+
+    Args:
+        what: Name of the module's tests.
+    """
+    return [pytest.param(name, marks=pytest.mark.xdist_group(f"{name}-{what}")) for name in BROKERS]
 
 
 @pytest.fixture

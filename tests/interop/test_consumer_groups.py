@@ -29,7 +29,6 @@ pytestmark = pytest.mark.interop
 SCRIPTS = sorted((Path(__file__).parent / "consumer_groups").glob("*.txt"))
 #: Kinds of clients that have the protocol.
 KINDS = ("confluent", "java", "franz-go", "partage")
-PARTAGE_ONLY = [pytest.param("partage", marks=pytest.mark.xdist_group("partage"))]
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
@@ -50,7 +49,7 @@ def test_members_join_leave_and_are_killed(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("broker", PARTAGE_ONLY, indirect=True)
+@pytest.mark.parametrize("broker", ["partage"], indirect=True)
 def test_members_of_one_kind_join_leave_and_are_killed(
     broker: BrokerProcess, topic: str, partitions: set[tuple[str, int]], kind: str
 ) -> None:

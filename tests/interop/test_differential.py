@@ -6,9 +6,12 @@ the list of differences. So each broker can be tested without the other.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from interop.conftest import grouped_brokers
 from interop.members import fresh_name
 from interop.oracle import table
 from interop.oracle.differences import kafka_says, we_say
@@ -40,10 +43,10 @@ class Asked:
                     self.said |= table.run(broker.bootstrap, topic, [cell], patience_s=patience_s)
 
 
-@pytest.fixture(scope="module")
-def asked(broker: BrokerProcess) -> Asked:
+@pytest.fixture(scope="module", params=grouped_brokers("differential"))
+def asked(request: pytest.FixtureRequest, running_broker: Callable[[str], BrokerProcess]) -> Asked:
     """All responses, requested once from each broker."""
-    return Asked(broker)
+    return Asked(running_broker(request.param))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from interop.conftest import BROKERS, OVERRIDES
+from interop.conftest import BROKERS, OVERRIDES, grouped_brokers
 from interop.consumer_groups import differences
 from interop.consumer_groups.script import ConsumerGroupScript
 from interop.members import fresh_name
@@ -28,10 +28,7 @@ def check_script(broker: BrokerProcess, kind: str, path: Path) -> None:
         assert replay(expected, script.run) == expected
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in BROKERS],
-)
+@pytest.fixture(scope="module", params=grouped_brokers("differences"))
 def kind_and_broker(
     request: pytest.FixtureRequest, peers: None
 ) -> Iterator[tuple[str, BrokerProcess]]:

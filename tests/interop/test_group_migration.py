@@ -11,7 +11,7 @@ import pytest
 from broker.group_requests import describe_group, leave
 from broker.raw_client import RawClient
 from broker.requests import NOW_MS, produce
-from interop.conftest import BROKERS, OVERRIDES
+from interop.conftest import BROKERS, OVERRIDES, grouped_brokers
 from interop.consumer_groups.script import ConsumerGroupScript
 from interop.members import fresh_name
 from interop.oracle.connection import Connection
@@ -39,7 +39,7 @@ ADMIN_CLIENT = "__admin_client"
 FIND = FindCoordinatorRequest(key="g")
 
 
-@pytest.fixture(scope="module", params=BROKERS)
+@pytest.fixture(scope="module", params=grouped_brokers("migration"))
 def migrating_broker(request: pytest.FixtureRequest, peers: None) -> Iterator[BrokerProcess]:
     """A broker that allows upgrades and downgrades, which is the default."""
     overrides = {name: value for name, value in OVERRIDES.items() if name != POLICY}

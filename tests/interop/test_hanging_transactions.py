@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from console.cli import PartageCli
-from interop.conftest import BROKERS
+from interop.conftest import BROKERS, grouped_brokers
 from interop.members import fresh_name
 from interop.oracle.connection import Connection
 from interop.peers.kafka import ApacheKafka
@@ -29,10 +29,7 @@ _OLD_VERSION = 9
 _TIMESTAMP_MS = 1_700_000_000_000
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in BROKERS],
-)
+@pytest.fixture(scope="module", params=grouped_brokers("hanging"))
 def unverified(request: pytest.FixtureRequest, peers: None) -> Iterator[BrokerProcess]:
     """A broker that accepts transactional records which their coordinator does not know."""
     overrides = {"transaction.partition.verification.enable": "false"}

@@ -9,7 +9,7 @@ import pytest
 from group_descriptions import describe_group
 from interop.checker import judge, repetitions
 from interop.committed_offsets import committed_offsets
-from interop.conftest import BROKERS, OVERRIDES
+from interop.conftest import BROKERS, OVERRIDES, grouped_brokers
 from interop.group_configs import shorten_sessions
 from interop.members import SHORT_SESSION_MS, Peer, Team
 from interop.peers.server import BrokerProcess
@@ -48,10 +48,7 @@ UPGRADES = (
 )
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in BROKERS],
-)
+@pytest.fixture(scope="module", params=grouped_brokers("migrating"))
 def broker(request: pytest.FixtureRequest, peers: None) -> Iterator[BrokerProcess]:
     """A broker on disk that allows upgrades and downgrades."""
     overrides = {**OVERRIDES, "group.consumer.migration.policy": "bidirectional"}

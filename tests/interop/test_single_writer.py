@@ -15,8 +15,7 @@ import pytest
 from confluent_kafka import Producer
 
 from client.confluent_admin import create_topic
-from interop.partage_broker import PartageBroker
-from interop.peers.kafka import ApacheKafka
+from interop.conftest import BROKERS, grouped_brokers
 from partage import Consumer, TopicPartition
 from partage.recipes import SingleWriter
 from polled_conditions import PATIENCE_S, eventually, eventually_async
@@ -24,10 +23,10 @@ from polled_conditions import PATIENCE_S, eventually, eventually_async
 PROCESS = Path(__file__).parent / "single_writer_process.py"
 
 
-@pytest.fixture(scope="module", params=[ApacheKafka, PartageBroker])
+@pytest.fixture(scope="module", params=grouped_brokers("single-writer"))
 def servers(peers: None, request: pytest.FixtureRequest) -> Iterator[str]:
     settings = {"auto.create.topics.enable": "false", "group.min.session.timeout.ms": "100"}
-    with request.param(overrides=settings) as broker:
+    with BROKERS[request.param](overrides=settings) as broker:
         yield broker.bootstrap
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from partage.bridge import API_ADAPTERS, ApiCall
 from partage.bridge.api_adapter import BrokerContext
 from partage.broker.coordination.shard_host import ShardHost
-from partage.broker.ids import fresh_id
+from partage.broker.ids import RANDOM_IDS
 from partage.coordinator.outcome import GroupEvent
 from partage.store.group_events import LagSample
 from partage.wire.api import Api
@@ -42,7 +42,7 @@ def ask(
     call = CapturedCall(version, message, "client", "/127.0.0.1", now_ms)
     answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     call.answered = answered
-    events = call.start(API_ADAPTERS[api.key], BROKER_CONTEXT, drawn_id or fresh_id())
+    events = call.start(API_ADAPTERS[api.key], BROKER_CONTEXT, drawn_id or RANDOM_IDS.fresh_id())
     if len(events) == 1:  # as the group coordinator of a broker does
         host.answer(events[0])
     else:

@@ -11,15 +11,14 @@ import pytest
 
 from broker.test_topic_reconciler import BrokerFixture
 from partage.broker.clock import Clock
-from partage.broker.cluster import cluster_membership, owned_shards
 from partage.broker.cluster.broker_node import BrokerNode
 from partage.broker.cluster.cluster_membership import ClusterMembership
-from partage.broker.cluster.lease_renewal import boot_ms
 from partage.broker.cluster.registry_view import RegistryView
 from partage.broker.cluster.state_address import StateAddress
 from partage.broker.cluster.topic_reconciler import TopicReconciler
 from partage.broker.coordination.group_coordinator import GroupCoordinator
 from partage.broker.coordination.shard_host import ShardHost
+from partage.broker.ids import RANDOM_IDS
 from partage.model.settings import BrokerSettings, GroupSettings
 from partage.store.memory import SessionFault, lose_transactions
 from partage.store.shard_log import shard_of
@@ -33,15 +32,19 @@ NODE = BrokerNode(node_id=1, host="h", port=1, cluster_id="the cluster", rack=No
 FOUND = ClusterDoc(partage=1, cluster_id="the cluster", shards=SHARDS, transaction_shards=0)
 
 
-class FakeWallClock:
-    """The clock of this machine, with an offset to ZooKeeper's clock."""
+class SettableClock(Clock):
+    """Clocks with a set time of the epoch, and an offset to the time since the machine's start."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, ahead_ms: int = 0) -> None:
-        self.now_ms = NOW_MS + ahead_ms
-        patch.setattr(cluster_membership, "time", self)
+    def __init__(self) -> None:
+        super().__init__()
+        self.set_wall_ms = NOW_MS
+        self.ahead_ms = 0
 
-    def time_ns(self) -> int:
-        return self.now_ms * 1_000_000
+    def wall_ms(self) -> int:
+        return self.set_wall_ms
+
+    def boot_ms(self) -> int:
+        return super().boot_ms() + self.ahead_ms
 
 
 async def until(what: Callable[[], object]) -> None:
@@ -54,6 +57,7 @@ class MembershipFixture(BrokerFixture):
 
     def __init__(self, timeout_ms: int = 6_000) -> None:
         self.timeout_ms = timeout_ms
+        self.clock = SettableClock()
         self.before: SessionFault | None = None  # for the session, from its start
         self.later_session = asyncio.Event()  # set when the first session was replaced
         self.patch = pytest.MonkeyPatch()
@@ -69,6 +73,8 @@ class MembershipFixture(BrokerFixture):
         self.cluster = ClusterMembership(
             address,
             BrokerSettings(node_id=1),
+            self.clock,
+            RANDOM_IDS,
             self.begin_session,
             self.session,
             FOUND,
@@ -100,7 +106,7 @@ class MembershipFixture(BrokerFixture):
 
     def connect(self) -> object:
         session: Any = self.zoo.connect(self.timeout_ms)
-        session.started_ms = boot_ms()
+        session.started_ms = self.clock.boot_ms()
 
         async def end() -> None:
             self.zoo.expire(session)
@@ -192,7 +198,7 @@ def test_suspended_beyond_session_sends_no_responses() -> None:
         host = await place.owns()
         store = place.cluster.stores[shard_of("g", SHARDS)]
         assert store.may_answer()
-        place.patch.setattr(owned_shards, "boot_ms", lambda: boot_ms() + place.timeout_ms)
+        place.clock.ahead_ms = place.timeout_ms
         assert not store.may_answer()
         assert host.shard is not None
 
@@ -242,15 +248,12 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     [(-10_000, ["10.0 s behind"]), (-1_000, []), (1_000, []), (10_000, ["10.0 s ahead of"])],
 )
 def test_clock_skew_logs_warning(
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    ahead_ms: int,
-    told: list[str],
+    caplog: pytest.LogCaptureFixture, ahead_ms: int, told: list[str]
 ) -> None:
-    FakeWallClock(monkeypatch, ahead_ms)
-
     async def played() -> None:
-        place = await MembershipFixture().start()
+        place = MembershipFixture()
+        place.clock.set_wall_ms += ahead_ms
+        await place.start()
         await place.leave()
 
     run(played())
@@ -274,20 +277,18 @@ def test_lost_connection_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     run_scenario(scenario)
 
 
-def test_slow_registration_is_not_clock_skew(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_slow_registration_is_not_clock_skew(caplog: pytest.LogCaptureFixture) -> None:
     """Its first registration has an unknown outcome; at the second try a minute has passed."""
-    wall = FakeWallClock(monkeypatch)
     losing = lose_transactions()
-
-    async def lose(what: Sequence[Operation] | str) -> None:
-        if what == PATHS.shards:
-            wall.now_ms = NOW_MS + 60_000
-            await losing([])
 
     async def played() -> None:
         place = MembershipFixture()
+
+        async def lose(what: Sequence[Operation] | str) -> None:
+            if what == PATHS.shards:
+                place.clock.set_wall_ms = NOW_MS + 60_000
+                await losing([])
+
         place.before = lose
         await place.start()
         await place.leave()

@@ -10,6 +10,7 @@ import pytest
 
 from partage.broker.cluster import directory_identity
 from partage.broker.cluster.directory_identity import lock_proof, verify_identity
+from partage.broker.ids import RANDOM_IDS
 from partage.broker.topics.data_directory import (
     DirectoryLock,
     MetaProperties,
@@ -39,7 +40,9 @@ class IdentityFixture:
         self.identify(OTHER, MemoryDisk())
 
     def identify(self, tree: ZkPaths, disk: MemoryDisk, broker_id: int = 7) -> tuple[str, str]:
-        found = asyncio.run(verify_identity(self.zoo.connect(), tree, disk, broker_id, 4, 2))
+        found = asyncio.run(
+            verify_identity(self.zoo.connect(), tree, disk, RANDOM_IDS, broker_id, 4, 2)
+        )
         if found.is_new:
             write_meta_properties(disk, found.meta)
         return found.cluster.cluster_id, found.directory_id
@@ -119,16 +122,16 @@ def locked(directory: Path) -> RealDisk:
 
 
 def test_lock_proof_same_directory_matches(tmp_path: Path) -> None:
-    proof = lock_proof(locked(tmp_path / "d"))
-    assert lock_proof(locked(tmp_path / "d")) == proof
+    proof = lock_proof(locked(tmp_path / "d"), RANDOM_IDS)
+    assert lock_proof(locked(tmp_path / "d"), RANDOM_IDS) == proof
     (tmp_path / "d").rename(tmp_path / "e")
-    assert lock_proof(locked(tmp_path / "e")) == proof
+    assert lock_proof(locked(tmp_path / "e"), RANDOM_IDS) == proof
 
 
 def test_lock_proof_of_copy_differs(tmp_path: Path) -> None:
-    proof = lock_proof(locked(tmp_path / "d"))
+    proof = lock_proof(locked(tmp_path / "d"), RANDOM_IDS)
     shutil.copytree(tmp_path / "d", tmp_path / "copy")
-    assert lock_proof(locked(tmp_path / "copy")) != proof
+    assert lock_proof(locked(tmp_path / "copy"), RANDOM_IDS) != proof
 
 
 def test_lock_proof_on_other_machine_differs(
@@ -136,10 +139,10 @@ def test_lock_proof_on_other_machine_differs(
 ) -> None:
     """Nor does a machine without a boot id."""
     disk = locked(tmp_path / "d")
-    proof = lock_proof(disk)
+    proof = lock_proof(disk, RANDOM_IDS)
     elsewhere = tmp_path / "boot_id"
     monkeypatch.setattr(directory_identity, "_BOOT_ID", elsewhere)
-    assert lock_proof(disk) != lock_proof(disk)
+    assert lock_proof(disk, RANDOM_IDS) != lock_proof(disk, RANDOM_IDS)
     elsewhere.write_text("another start\n")
-    assert lock_proof(disk) != proof
-    assert lock_proof(disk) == lock_proof(disk)
+    assert lock_proof(disk, RANDOM_IDS) != proof
+    assert lock_proof(disk, RANDOM_IDS) == lock_proof(disk, RANDOM_IDS)

@@ -126,9 +126,9 @@ def waits_for_ever_for_a_connection(patch: Patch) -> None:
     """The lease is renewed until the first lost connection only."""
     renew = cluster_membership.renew_lease
 
-    async def until_lost(lease: Lease, session: Any, renewed: Callable[[], None]) -> None:
+    async def until_lost(lease: Lease, session: Any, *arguments: Any) -> None:
         session.wait_connected = asyncio.Event().wait
-        await renew(lease, session, renewed)
+        await renew(lease, session, *arguments)
 
     patch.setattr(cluster_membership, "renew_lease", until_lost)
 

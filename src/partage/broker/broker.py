@@ -44,6 +44,7 @@ from partage.broker.coordination.lag_sampler import LagSampler, RemoteEndOffsets
 from partage.broker.coordination.shard_host import ShardHost
 from partage.broker.coordination.state_store import LocalStore, StateStore
 from partage.broker.coordination.topic_images import TopicImages
+from partage.broker.ids import RANDOM_IDS, IdSource
 from partage.broker.net.inbound_request import Handler, InboundRequest
 from partage.broker.net.server import Server
 from partage.broker.topics.data_directory import load_cluster_id
@@ -123,6 +124,8 @@ class Broker:
         settings: BrokerSettings,
         state: StateAddress | None = None,
         begin_session: BeginSession | None = None,
+        clock: Clock | None = None,
+        ids: IdSource = RANDOM_IDS,
     ) -> None:
         if state is not None:
             settings = with_cluster_limits(settings)
@@ -132,7 +135,8 @@ class Broker:
         self._begin_session = begin_session
         self._disk = disk
         self._settings = settings
-        self._clock = Clock()
+        self._clock = clock or Clock()
+        self._ids = ids
         self._fatal: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         self._writer = self.log_writer_class(
             disk,
@@ -146,6 +150,7 @@ class Broker:
             settings,
             self._on_fatal,
             has_offsets_topic=state is None,
+            ids=ids,
         )
         self._maintenance = LogMaintenance(self.log_manager, disk, self._clock)
         self.server = Server(settings.limits, self._clock)
@@ -176,6 +181,8 @@ class Broker:
         advertised: Address | None = None,
         state: StateAddress | None = None,
         begin_session: BeginSession | None = None,
+        clock: Clock | None = None,
+        ids: IdSource = RANDOM_IDS,
     ) -> Broker:
         """Open the data, then listen.
 
@@ -187,6 +194,8 @@ class Broker:
             advertised: host and port that clients are told; by default the address of the listener.
             state: the shared state of a cluster. By default the broker is a single broker.
             begin_session: begins sessions with the shared state; by default with kazoo.
+            clock: the clocks of the broker, by default those of the system.
+            ids: draws ids, by default from the system's random numbers.
 
         Raises:
             ClusterJoinError: the broker cannot join the cluster; the message says why, and what to
@@ -195,7 +204,7 @@ class Broker:
             ListenError: the address is in use, or not an address of this machine.
             OSError: the disk fails.
         """
-        broker = cls(disk, settings, state, begin_session)
+        broker = cls(disk, settings, state, begin_session, clock, ids)
         try:
             await broker._open()
             await broker._listen(host, port, advertised)
@@ -223,7 +232,13 @@ class Broker:
         )
 
         cluster = await connect_to_cluster(
-            state, self._disk, self._settings, self._on_fatal, self._begin_session
+            state,
+            self._disk,
+            self._settings,
+            self._clock,
+            self._ids,
+            self._on_fatal,
+            self._begin_session,
         )
         self.cluster = cluster
         self._cluster_id = cluster.cluster_id
@@ -258,7 +273,7 @@ class Broker:
         self._follow_changes()
 
     async def _open_local(self) -> None:
-        self._cluster_id = await asyncio.to_thread(load_cluster_id, self._disk)
+        self._cluster_id = await asyncio.to_thread(load_cluster_id, self._disk, self._ids)
         self._producer_ids = await asyncio.to_thread(ProducerIdManager, self._disk)
         config_store = LocalConfigStore(self._disk, self.dynamic_configs.on_read)
         self.dynamic_configs.set_store(config_store)
@@ -471,7 +486,7 @@ class Broker:
             self._as_task,
         )
         handlers |= group_handlers(
-            self.coordinator, broker_context, self._settings.groups.rebalance_protocols
+            self.coordinator, broker_context, self._settings.groups.rebalance_protocols, self._ids
         )
         handlers |= self._transaction_handlers(broker_context)
         return handlers

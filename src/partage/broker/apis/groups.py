@@ -8,7 +8,7 @@ from typing import Any
 from partage.bridge import API_ADAPTERS, ApiAdapter
 from partage.bridge.api_adapter import BrokerContext
 from partage.broker.coordination.group_coordinator import GroupCoordinator
-from partage.broker.ids import fresh_id
+from partage.broker.ids import IdSource
 from partage.broker.net.inbound_request import Handler, InboundRequest
 from partage.model.errors import ErrorCode
 from partage.wire.apis.consumer_group_describe import (
@@ -25,7 +25,10 @@ from partage.wire.apis.txn_offset_commit import TXN_OFFSET_COMMIT
 
 
 def group_handlers(
-    coordinator: GroupCoordinator, broker_context: BrokerContext, protocols: Collection[str]
+    coordinator: GroupCoordinator,
+    broker_context: BrokerContext,
+    protocols: Collection[str],
+    ids: IdSource,
 ) -> dict[int, Handler]:
     """Return a handler for each API of the bridge.
 
@@ -34,6 +37,7 @@ def group_handlers(
         broker_context: facts about the broker.
         protocols: the protocols of groups that are enabled. As in Kafka, the APIs of the consumer
             protocol are listed and get UNSUPPORTED_VERSION without it.
+        ids: draws the ids of members.
     """
 
     def handler_of(exchange: ApiAdapter[Any, Any]) -> Handler:
@@ -44,13 +48,13 @@ def group_handlers(
 
     def join_group(inbound: InboundRequest) -> None:
         exchange = API_ADAPTERS[JOIN_GROUP.key]
-        coordinator.handle(inbound, inbound.start(exchange, broker_context, fresh_id()))
+        coordinator.handle(inbound, inbound.start(exchange, broker_context, ids.fresh_id()))
 
     consumer_heartbeat_adapter = API_ADAPTERS[CONSUMER_GROUP_HEARTBEAT.key]
 
     def consumer_group_heartbeat(inbound: InboundRequest) -> None:
         # Clients of later versions choose their member ids.
-        member_id = fresh_id() if inbound.version == 0 else ""
+        member_id = ids.fresh_id() if inbound.version == 0 else ""
         coordinator.handle(
             inbound, inbound.start(consumer_heartbeat_adapter, broker_context, member_id)
         )

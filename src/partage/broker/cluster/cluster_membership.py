@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
-import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+from partage.broker.clock import Clock
 from partage.broker.cluster.broker_node import BrokerNode
 from partage.broker.cluster.cluster_session import (
     BeginSession,
@@ -19,7 +18,7 @@ from partage.broker.cluster.cluster_session import (
     ZooKeeperUnreachableError,
 )
 from partage.broker.cluster.directory_identity import lock_proof, verify_identity
-from partage.broker.cluster.lease_renewal import boot_ms, renew_lease
+from partage.broker.cluster.lease_renewal import renew_lease
 from partage.broker.cluster.outage_logger import OutageLogger
 from partage.broker.cluster.owned_shards import OwnedShards
 from partage.broker.cluster.session_writer import SessionWriter
@@ -27,6 +26,7 @@ from partage.broker.cluster.state_address import StateAddress
 from partage.broker.cluster.topic_reconciler import TopicReconciler
 from partage.broker.coordination.base_shard_host import BaseShardHost
 from partage.broker.coordination.group_coordinator import GroupCoordinator
+from partage.broker.ids import IdSource
 from partage.broker.topics.data_directory import write_meta_properties
 from partage.broker.topics.log_manager import LogManager
 from partage.log.disk import Disk
@@ -62,6 +62,8 @@ class ClusterMembership:
     Args:
         address: the ZooKeeper servers and the path of the cluster.
         settings: the broker settings.
+        clock: the clocks of the broker.
+        ids: draws the ids of registrations.
         begin_session: begins a session when the previous one has ended.
         session: the first ZooKeeper session.
         found: the cluster's record in ZooKeeper.
@@ -75,6 +77,8 @@ class ClusterMembership:
         self,
         address: StateAddress,
         settings: BrokerSettings,
+        clock: Clock,
+        ids: IdSource,
         begin_session: BeginSession,
         session: ClusterSession,
         found: ClusterDoc,
@@ -87,6 +91,8 @@ class ClusterMembership:
         self.transaction_shard_count = found.transaction_shards
         self._address = address
         self._settings = settings
+        self._clock = clock
+        self._ids = ids
         self._begin_session = begin_session
         self._directory = directory
         self._on_fatal = on_fatal
@@ -96,7 +102,7 @@ class ClusterMembership:
         self._tasks: set[asyncio.Task[None]] = set()
         self._lease_task: asyncio.Task[None] | None = None
         self._run_task: asyncio.Task[None] | None = None
-        self._outage = OutageLogger(asyncio.get_running_loop().call_later, boot_ms)
+        self._outage = OutageLogger(asyncio.get_running_loop().call_later, clock.boot_ms)
         self._changed = asyncio.Event()
         self._topics_changed = asyncio.Event()
         self._configs_changed = asyncio.Event()
@@ -106,7 +112,7 @@ class ClusterMembership:
         self.on_racks_read: Callable[[Mapping[int, str | None]], None] = lambda racks: None
         node_id, changed = settings.node_id, self._changed.set
         self._owned_shards = OwnedShards(
-            self._paths, node_id, found.shards, found.transaction_shards, changed
+            self._paths, node_id, found.shards, found.transaction_shards, clock, changed
         )
         self.stores = self._owned_shards.stores[: found.shards]
         self.transaction_stores = self._owned_shards.stores[found.shards :]
@@ -134,7 +140,7 @@ class ClusterMembership:
             self._lease_task.cancel()
         # From the start of the session: a lease is valid only after several answered probes.
         self._lease_task = self._spawn(
-            renew_lease(self._lease, session, self._owned_shards.on_lease_renewed)
+            renew_lease(self._lease, session, self._clock, self._owned_shards.on_lease_renewed)
         )
 
     @classmethod
@@ -143,6 +149,8 @@ class ClusterMembership:
         address: StateAddress,
         disk: Disk,
         settings: BrokerSettings,
+        clock: Clock,
+        ids: IdSource,
         begin_session: BeginSession,
         on_fatal: Callable[[BaseException], None],
     ) -> ClusterMembership:
@@ -161,6 +169,7 @@ class ClusterMembership:
                 session,
                 ZkPaths(address.path),
                 disk,
+                ids,
                 settings.node_id,
                 settings.offsets_partitions,
                 settings.transactions.partitions,
@@ -168,12 +177,14 @@ class ClusterMembership:
         except BaseException:
             await session.end()
             raise
-        directory = f"{identity.directory_id}@{lock_proof(disk)}"
+        directory = f"{identity.directory_id}@{lock_proof(disk, ids)}"
         keep_meta = partial(write_meta_properties, disk, identity.meta)
         registered = keep_meta if identity.is_new else None
         return cls(
             address,
             settings,
+            clock,
+            ids,
             begin_session,
             session,
             identity.cluster,
@@ -217,12 +228,12 @@ class ClusterMembership:
             host=self.node.host,
             port=self.node.port,
             rack=self.node.rack,
-            incarnation=uuid.uuid4().hex,
+            incarnation=self._ids.fresh_nonce(),
             directory=self._directory,
             is_ready=False,
         )
         # before the first try: a try with an unknown outcome may have registered
-        before_ms = time.time_ns() // 1_000_000
+        before_ms = self._clock.wall_ms()
         while True:
             try:
                 await self._register()
@@ -242,7 +253,7 @@ class ClusterMembership:
 
     async def _register(self) -> None:
         """Register; wait for the session of a killed predecessor to expire."""
-        deadline_ms = boot_ms() + self._session.timeout_ms + 2_000
+        deadline_ms = self._clock.boot_ms() + self._session.timeout_ms + 2_000
         is_told = False
         while True:
             try:
@@ -250,7 +261,7 @@ class ClusterMembership:
                 self._registry.check_address_unused(self._registration)
                 await self._registry.register(self._registration)
             except RegistrationConflictError as taken:
-                if boot_ms() > deadline_ms:
+                if self._clock.boot_ms() > deadline_ms:
                     raise
                 if not is_told:
                     is_told = True
@@ -274,7 +285,7 @@ class ClusterMembership:
         created_ms = await self._registry.created_ms()
         if created_ms is None:
             return
-        ahead_ms = clock_skew_ms(created_ms, before_ms, time.time_ns() // 1_000_000)
+        ahead_ms = clock_skew_ms(created_ms, before_ms, self._clock.wall_ms())
         if abs(ahead_ms) > _CLOCK_SKEW_MAX_MS:
             log.warning(
                 "this machine's clock is %.1f s %s ZooKeeper's clock: retention and timestamps of "
@@ -492,8 +503,8 @@ class ClusterMembership:
         # here may still use the old topics. A broker that registers after it applies it before it
         # takes shards.
         await retry_read(self._session, self._registry.refresh_brokers)
-        deadline_ms = boot_ms() + int(_APPLY_TIMEOUT_S * 1000)
-        while boot_ms() < deadline_ms:
+        deadline_ms = self._clock.boot_ms() + int(_APPLY_TIMEOUT_S * 1000)
+        while self._clock.boot_ms() < deadline_ms:
             try:
                 if await self._topics.is_applied_by(list(self._registry.brokers), version):
                     return

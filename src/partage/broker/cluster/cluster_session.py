@@ -29,7 +29,7 @@ class ClusterSession(Session, Protocol):
         on_suspended: called on the loop when the connection is lost.
         on_connected: called on the loop when it is connected again in the same session.
         on_ended: called on the loop when the session has ended.
-        started_ms: the time before the session started, by `lease_renewal.boot_ms`.
+        started_ms: the time before the session started, by `Clock.boot_ms`.
     """
 
     on_suspended: Callable[[], None]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
 
 from partage.broker.cluster.store_timeout import CHANGE_TIMEOUT_S, with_timeout
-from partage.broker.ids import fresh_topic_id
 from partage.broker.topics.log_manager import LocalTopic, LogManager
 from partage.broker.topics.partition import Partition
 from partage.broker.topics.topic_admin import ConfigEdit, request_deadline_s
@@ -82,6 +80,7 @@ class ClusterTopicAdmin:
     def __init__(self, agreement: SharedTopicsAccess, log_manager: LogManager) -> None:
         self._shared = agreement
         self._log_manager = log_manager
+        self._ids = log_manager.ids
 
     async def create(
         self,
@@ -97,7 +96,7 @@ class ClusterTopicAdmin:
         refusal = self._log_manager.check_create(name, partition_count, configs)
         if refusal is not None:
             return refusal
-        up, topic_id = self._shared.live_broker_ids(), fresh_topic_id().hex()
+        up, topic_id = self._shared.live_broker_ids(), self._ids.fresh_topic_id().hex()
 
         def decide(topics: Mapping[str, TopicDoc]) -> TopicDoc | Refusal:
             if name in topics:
@@ -150,7 +149,10 @@ class ClusterTopicAdmin:
         own = self._own_partition(name)
         if own is not None:
             return own
-        me, topic_id = self._log_manager.settings.node_id, fresh_topic_id().hex()
+        me, topic_id = (
+            self._log_manager.settings.node_id,
+            self._ids.fresh_topic_id().hex(),
+        )
 
         def decide(topics: Mapping[str, TopicDoc]) -> TopicDoc | Refusal:
             topic = topics.get(name)
@@ -190,7 +192,7 @@ class ClusterTopicAdmin:
             return _NO_SUCH_TOPIC
 
         async def deleting() -> bool:
-            is_deleted = await self._shared.shared_topics().delete(name, _nonce())
+            is_deleted = await self._shared.shared_topics().delete(name, self._ids.fresh_nonce())
             await self._shared.wait_applied()
             await self._shared.shared_topics().release_names()
             return is_deleted
@@ -301,7 +303,7 @@ class ClusterTopicAdmin:
         while True:
             topics = self._shared.shared_topics()
             try:
-                return await topics.put(name, decide, _nonce())
+                return await topics.put(name, decide, self._ids.fresh_nonce())
             except TopicNameReservedError:
                 if name not in await topics.release_names():
                     continue
@@ -326,7 +328,3 @@ class BrokerEventsPartition:
     async def get_or_create(self) -> Partition | Refusal:
         """Return the partition; create it if it is missing."""
         return await self._topic_admin.get_or_create_own_partition(EVENTS_TOPIC, EVENTS_CONFIGS)
-
-
-def _nonce() -> str:
-    return uuid.uuid4().hex

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import uuid
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from partage.broker.ids import fresh_cluster_id
+from partage.broker.ids import IdSource
 from partage.broker.topics.data_directory import LOCK_FILE, MetaProperties, read_meta_properties
 from partage.broker.topics.real_disk import RealDisk
 from partage.log.disk import Disk
@@ -41,6 +40,7 @@ async def verify_identity(
     session: Session,
     paths: ZkPaths,
     disk: Disk,
+    ids: IdSource,
     broker_id: int,
     shard_count: int,
     transaction_shard_count: int,
@@ -57,10 +57,10 @@ async def verify_identity(
     meta = read_meta_properties(disk)
     if meta is None:
         cluster = await find_or_create_cluster(
-            session, paths, fresh_cluster_id(), shard_count, transaction_shard_count
+            session, paths, ids.fresh_cluster_id(), shard_count, transaction_shard_count
         )
         await _expect_no_records(session, paths, broker_id)
-        directory_id = uuid.uuid4().hex
+        directory_id = ids.fresh_nonce()
         meta = MetaProperties(cluster.cluster_id, broker_id, directory_id)
         return DirectoryIdentity(cluster, meta, directory_id, is_new=True)
     if isinstance(meta.broker_id, msgspec.UnsetType):
@@ -111,7 +111,7 @@ async def _expect_no_records(session: Session, paths: ZkPaths, broker_id: int) -
         )
 
 
-def lock_proof(disk: Disk) -> str:
+def lock_proof(disk: Disk, ids: IdSource) -> str:
     """Return a proof that this process holds the lock on its data directory.
 
     A registration with the same proof must be from a process that has ended: two processes cannot
@@ -121,4 +121,4 @@ def lock_proof(disk: Disk) -> str:
     if isinstance(disk, RealDisk):
         with contextlib.suppress(OSError):
             return f"{_BOOT_ID.read_text().strip()}:{disk.file_identity(LOCK_FILE)}"
-    return uuid.uuid4().hex  # proves nothing
+    return ids.fresh_nonce()  # proves nothing

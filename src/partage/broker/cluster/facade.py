@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from partage.broker.clock import Clock
 from partage.broker.cluster.broker_node import BrokerNode
 from partage.broker.cluster.cluster_session import (
     BeginSession,
@@ -18,6 +19,7 @@ from partage.broker.cluster.state_address import StateAddress
 from partage.broker.configs.config_store import ConfigStore
 from partage.broker.coordination.group_coordinator import GroupCoordinator
 from partage.broker.coordination.group_events_writer import EventsPartition
+from partage.broker.ids import IdSource
 from partage.broker.topics.log_manager import LogManager
 from partage.broker.topics.producer_ids import ProducerIdManager
 from partage.broker.topics.topic_admin import TopicAdmin
@@ -65,6 +67,8 @@ async def connect_to_cluster(
     state: StateAddress,
     disk: Disk,
     settings: BrokerSettings,
+    clock: Clock,
+    ids: IdSource,
     on_fatal: Callable[[BaseException], None],
     begin_session: BeginSession | None = None,
 ) -> ClusterMembership:
@@ -74,6 +78,8 @@ async def connect_to_cluster(
         state: the address of the cluster's state.
         disk: the data directory.
         settings: the broker settings.
+        clock: the clocks of the broker.
+        ids: draws the ids of the cluster, the directory and registrations.
         on_fatal: called if the broker cannot continue.
         begin_session: begins sessions; by default with kazoo.
 
@@ -99,7 +105,7 @@ async def connect_to_cluster(
 
     try:
         return await ClusterMembership.connect(
-            state, disk, settings, begin_session or _kazoo_sessions(), failed
+            state, disk, settings, clock, ids, begin_session or _kazoo_sessions(), failed
         )
     except (ZooKeeperUnreachableError, ZooKeeperTlsError, ForeignDataError, StoreError) as error:
         raise ClusterJoinError(str(error)) from None

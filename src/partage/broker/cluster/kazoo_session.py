@@ -31,8 +31,8 @@ from kazoo.exceptions import (
 )
 from kazoo.protocol.serialization import Connect
 
+from partage.broker.clock import Clock
 from partage.broker.cluster.cluster_session import ZooKeeperUnreachableError
-from partage.broker.cluster.lease_renewal import boot_ms
 from partage.broker.cluster.state_address import StateAddress
 from partage.broker.cluster.tls import KazooTlsHandler, ssl_context
 from partage.model.settings import BrokerSettings
@@ -82,8 +82,8 @@ class KazooSession:
         self.on_suspended: Callable[[], None] = _no_op
         self.on_connected: Callable[[], None] = _no_op
         self.on_ended: Callable[[], None] = _no_op
-        #: Time by `boot_ms` before the session started.
-        self.started_ms = boot_ms()
+        #: Time by `Clock.boot_ms` before the session started.
+        self.started_ms = Clock().boot_ms()
         self._requested_timeout_ms = timeout_ms
         self._granted_timeout_ms: int | None = None
         self._loop = asyncio.get_running_loop()

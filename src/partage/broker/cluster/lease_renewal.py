@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable
 from typing import Final
 
+from partage.broker.clock import Clock
 from partage.store.lease import Lease
 from partage.store.zookeeper import InDoubtError, Session, SessionEndedError
 
@@ -17,26 +17,22 @@ from partage.store.zookeeper import InDoubtError, Session, SessionEndedError
 _RENEWALS: Final = 8
 
 
-def boot_ms() -> int:
-    """Return the time of a clock that also runs while the process or machine is suspended."""
-    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return time.clock_gettime_ns(clock) // 1_000_000
-
-
-async def renew_lease(lease: Lease, session: Session, renewed: Callable[[], None]) -> None:
+async def renew_lease(
+    lease: Lease, session: Session, clock: Clock, renewed: Callable[[], None]
+) -> None:
     """Renew a lease until the session ends; call ``renewed`` each time it becomes valid again."""
     with contextlib.suppress(SessionEndedError):
         while True:
-            sent_ms = boot_ms()
+            sent_ms = clock.boot_ms()
             try:
                 await session.ping_leader()
             except InDoubtError:
                 await session.wait_connected()
                 continue
-            answered_ms = boot_ms()
+            answered_ms = clock.boot_ms()
             held = lease.is_valid(answered_ms)
             lease.renew(sent_ms, answered_ms)
-            if not held and lease.is_valid(boot_ms()):
+            if not held and lease.is_valid(clock.boot_ms()):
                 renewed()
             rest_ms = session.timeout_ms / _RENEWALS - (answered_ms - sent_ms)
             await asyncio.sleep(max(0, rest_ms) / 1000)

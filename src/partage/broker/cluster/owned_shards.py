@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from partage.broker.cluster.lease_renewal import boot_ms
+from partage.broker.clock import Clock
 from partage.broker.cluster.session_writer import SessionWriter
 from partage.broker.cluster.shared_store import SharedStore
 from partage.broker.coordination.base_shard_host import BaseShardHost
@@ -30,6 +30,7 @@ class OwnedShards:
         broker_id: the id of this broker.
         shard_count: the number of shards of groups in the cluster.
         transaction_shard_count: the number of shards of transactional ids, which follow them.
+        clock: the clock of the lease.
         changed: called if the registry must be read again.
     """
 
@@ -39,6 +40,7 @@ class OwnedShards:
         broker_id: int,
         shard_count: int,
         transaction_shard_count: int,
+        clock: Clock,
         changed: Callable[[], None],
     ) -> None:
         last = shard_count + transaction_shard_count
@@ -48,6 +50,7 @@ class OwnedShards:
         ]
         self._paths = paths
         self._broker_id = broker_id
+        self._clock = clock
         self._changed = changed
         self._hosts: Sequence[BaseShardHost[Any]] = ()
         self._logs: dict[int, SharedLog] = {}
@@ -140,7 +143,7 @@ class OwnedShards:
 
     def may_answer(self) -> bool:
         """True if no other broker can have taken over the shards of this broker."""
-        return self._lease.is_valid(boot_ms())
+        return self._lease.is_valid(self._clock.boot_ms())
 
     async def reacquire(self, shard: int) -> SharedLog:
         """Acquire an owned shard again, with a new epoch.

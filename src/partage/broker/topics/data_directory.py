@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from partage.broker.ids import fresh_cluster_id
+from partage.broker.ids import RANDOM_IDS, IdSource
 from partage.log.disk import Disk
 from partage.log.errors import DamagedFileError
 from partage.log.io import read_file, replace_file
@@ -66,7 +66,7 @@ class MetaProperties(msgspec.Struct, frozen=True):
     directory_id: str | msgspec.UnsetType = msgspec.UNSET
 
 
-def load_cluster_id(disk: Disk) -> str:
+def load_cluster_id(disk: Disk, ids: IdSource = RANDOM_IDS) -> str:
     """Return the cluster id of the directory; a new directory gets a random one.
 
     Raises:
@@ -74,7 +74,7 @@ def load_cluster_id(disk: Disk) -> str:
     """
     meta = read_meta_properties(disk)
     if meta is None:
-        meta = MetaProperties(fresh_cluster_id())
+        meta = MetaProperties(ids.fresh_cluster_id())
         write_meta_properties(disk, meta)
     elif meta.broker_id is not msgspec.UNSET:
         raise DamagedFileError(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from weakref import WeakValueDictionary
 
 from partage.broker.clock import Clock
-from partage.broker.ids import fresh_topic_id
+from partage.broker.ids import RANDOM_IDS, IdSource
 from partage.broker.topics.log_loader import LogLoader
 from partage.broker.topics.log_writer import LogWriter
 from partage.broker.topics.partition import Partition
@@ -69,6 +69,7 @@ class LogManager:
         on_fatal: called if the catalogue is ahead of its file.
         has_offsets_topic: whether this broker has the partitions of ``__consumer_offsets``. In a
             cluster, ZooKeeper stores them.
+        ids: draws the ids of new topics.
     """
 
     def __init__(
@@ -80,7 +81,9 @@ class LogManager:
         on_fatal: Callable[[BaseException], None],
         *,
         has_offsets_topic: bool = True,
+        ids: IdSource = RANDOM_IDS,
     ) -> None:
+        self.ids = ids
         self.settings = settings
         self._has_offsets_topic = has_offsets_topic
         #: Called with topic and index of a partition after a failed write.
@@ -225,7 +228,7 @@ class LogManager:
         """Create a topic, with the id and the brokers that a cluster has agreed on, if it has."""
         async with self._change_lock:
             change = self._catalogue.create(
-                name, topic_id or fresh_topic_id(), partition_count, configs, brokers
+                name, topic_id or self.ids.fresh_topic_id(), partition_count, configs, brokers
             )
             if isinstance(change, Refusal):
                 return change

@@ -10,13 +10,13 @@ import msgspec
 
 from partage.broker.broker import Broker
 from partage.broker.cluster.facade import ClusterJoinError
-from partage.broker.cluster.lease_renewal import boot_ms
 from partage.broker.cluster.state_address import StateAddress
 from partage.broker.net.inbound_request import Handler, InboundRequest
 from partage.coordinator.shard import Shard
 from partage.lab import history
 from partage.lab.brokers.broker_transport import BrokerTransport
 from partage.lab.brokers.clock_loop import ClockLoop
+from partage.lab.brokers.environment import WorldClock, WorldIds
 from partage.lab.brokers.group_shards import FaultyGroupActions, GroupShardHost
 from partage.lab.brokers.observed_response import (
     ObservedResponse,
@@ -92,6 +92,8 @@ class SimulatedBroker(BrokerShell):
                 port=_PORT,
                 state=None if world.zookeeper is None else _STATE,
                 begin_session=self._begin_session,
+                clock=WorldClock(world),
+                ids=WorldIds(world),
             )
             await self._create_topics(broker)
         except ClusterJoinError as error:
@@ -119,7 +121,7 @@ class SimulatedBroker(BrokerShell):
         servers, bind = self.world.zookeeper, self.process_binder()
         assert servers is not None, "a single broker has no sessions"
         assert self._loop is not None, "the process runs"
-        loop, started_ms = self._loop, boot_ms()
+        loop, started_ms = self._loop, self.world.now_ms
 
         def call_in_process(call: Callable[[], None]) -> None:
             bind(lambda: self.when_awake(bind(lambda: loop.enter(call))))()

@@ -1,28 +1,46 @@
-"""The environment of the brokers of a world: its clock, ids from its seed, and what they log.
-
-The modules of `partage.broker` that read clocks or draw ids get stand-ins. These return what the
-world says whose broker runs at this moment, and otherwise what the originals return.
-"""
+"""The environment of the brokers of a world: its clock, ids from its seed, and what they log."""
 
 from __future__ import annotations
 
 import logging
-import os
-import time
 import uuid
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-from partage.broker import clock, ids
-from partage.broker.cluster import (
-    cluster_membership,
-    cluster_topic_admin,
-    directory_identity,
-    lease_renewal,
-)
+from partage.broker.clock import Clock
+from partage.broker.ids import IdSource
 from partage.lab.context import WorldContext
 from partage.lab.history import RuleViolationError
 from partage.log.errors import DamagedLogError
+
+
+class WorldClock(Clock):
+    """The clock of a world, whose processes have one time."""
+
+    def __init__(self, world: WorldContext) -> None:
+        super().__init__()
+        self._world = world
+
+    def now_ms(self) -> int:
+        """Return the virtual time."""
+        return self._world.now_ms
+
+    wall_ms = boot_ms = now_ms
+
+
+class WorldIds(IdSource):
+    """Ids from the seed of a world."""
+
+    def __init__(self, world: WorldContext) -> None:
+        self._world = world
+
+    def random_bytes(self, size: int) -> bytes:
+        """Return bytes that the world has drawn."""
+        return self._world.id_rng.randbytes(size)
+
+    def fresh_uuid(self) -> uuid.UUID:
+        """Return a drawn UUID, or the id that the world wants for a topic."""
+        return uuid.UUID(bytes=self._world.forced_topic_id or self.random_bytes(16))
 
 
 class _Current:
@@ -46,64 +64,6 @@ def run_in_world(world: WorldContext, call: Callable[[], object]) -> None:
         _Current.world = before
         if before is None:
             _LOG.handlers.remove(_FAILURES)
-
-
-class _Time:
-    """The functions of the module `time` that brokers use."""
-
-    @staticmethod
-    def time_ns() -> int:
-        world = _Current.world
-        return time.time_ns() if world is None else world.now_ms * 1_000_000
-
-    @staticmethod
-    def monotonic_ns() -> int:
-        world = _Current.world
-        return time.monotonic_ns() if world is None else world.now_ms * 1_000_000
-
-    @staticmethod
-    def clock_gettime_ns(clock_id: int) -> int:
-        world = _Current.world
-        return time.clock_gettime_ns(clock_id) if world is None else world.now_ms * 1_000_000
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(time, name)
-
-
-class _Uuid:
-    """The functions of the module `uuid` that brokers use."""
-
-    @staticmethod
-    def uuid4() -> uuid.UUID:
-        world = _Current.world
-        if world is None:
-            return uuid.uuid4()
-        return uuid.UUID(bytes=world.forced_topic_id or world.id_rng.randbytes(16))
-
-
-class _Os:
-    """The functions of the module `os` that draw ids."""
-
-    @staticmethod
-    def urandom(size: int) -> bytes:
-        world = _Current.world
-        return os.urandom(size) if world is None else world.id_rng.randbytes(size)
-
-
-def _install() -> None:
-    """Give the stand-ins to the modules."""
-    stand_ins: list[tuple[Any, str, object]] = [
-        (clock, "time", _Time()),
-        (cluster_membership, "time", _Time()),
-        (lease_renewal, "time", _Time()),
-        (ids, "uuid", _Uuid()),
-        (cluster_membership, "uuid", _Uuid()),
-        (cluster_topic_admin, "uuid", _Uuid()),
-        (directory_identity, "uuid", _Uuid()),
-        (ids, "os", _Os()),
-    ]
-    for module, name, stand_in in stand_ins:
-        setattr(module, name, stand_in)
 
 
 class _FailureHandler(logging.Handler):
@@ -132,4 +92,3 @@ def _on_damage(world: WorldContext, record: logging.LogRecord, error: DamagedLog
 
 _LOG: Final = logging.getLogger("partage")
 _FAILURES: Final = _FailureHandler()
-_install()

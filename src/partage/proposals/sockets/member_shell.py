@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from partage.broker.cluster.lease_renewal import boot_ms
+from partage.broker.clock import Clock
 from partage.model.addresses import Address
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.machine import (
@@ -178,6 +178,7 @@ class SocketMemberShell(ABC):
             on_lost=self._on_coordinator_lost,
         )
         self._is_outage_logged = False
+        self._clock = Clock()
         self._loop = asyncio.get_running_loop()
         self._timers: TimerQueue[Hashable] = TimerQueue()
         self._wake: asyncio.TimerHandle | None = None
@@ -265,7 +266,7 @@ class SocketMemberShell(ABC):
 
     def _handle(self, event: Event) -> None:
         # The clock also runs while the machine is suspended.
-        outcome = self.machine.handle(msgspec.structs.replace(event, at_ms=boot_ms()))
+        outcome = self.machine.handle(msgspec.structs.replace(event, at_ms=self._clock.boot_ms()))
         for key, deadline_ms in outcome.timers:
             self._timers.set(key, deadline_ms)
         for action in outcome.actions:
@@ -324,11 +325,11 @@ class SocketMemberShell(ABC):
             self._wake = None
         wake_ms = self._timers.wake_at_ms()
         if wake_ms is not None and not self._is_stopped:
-            delay_s = max(0, wake_ms - boot_ms()) / 1000
+            delay_s = max(0, wake_ms - self._clock.boot_ms()) / 1000
             self._wake = self._loop.call_later(delay_s, self.fire_due_timers)
 
     def fire_due_timers(self) -> None:
         """Fire the timers that are due, such as the end of the session in a suspended process."""
-        for key in self._timers.pop_due(boot_ms()):
+        for key in self._timers.pop_due(self._clock.boot_ms()):
             self.handle(TimerFired(at_ms=0, key=key))
         self._schedule()

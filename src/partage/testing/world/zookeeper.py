@@ -11,8 +11,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
+from partage.broker.clock import Clock
 from partage.broker.cluster.cluster_session import ZooKeeperUnreachableError
-from partage.broker.cluster.lease_renewal import boot_ms
 from partage.broker.cluster.state_address import StateAddress
 from partage.lab.brokers.zookeeper_session import SimulatedSession
 from partage.lab.environment.zookeeper import ZooKeeper
@@ -69,7 +69,7 @@ class WorldZooKeeper(ZooKeeper):
         """Begin a session of the running process; see `BeginSession`."""
         process = current_process.get()
         assert process is not None, "only brokers have sessions"
-        started_ms = boot_ms()
+        started_ms = Clock().boot_ms()
         try:
             async with asyncio.timeout(_CONNECT_TIMEOUT_S):
                 await self.network.wait_for_path(process.name, ZOOKEEPER)

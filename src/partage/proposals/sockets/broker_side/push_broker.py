@@ -11,9 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
+from partage.broker.clock import Clock
 from partage.broker.cluster.cluster_session import ZooKeeperUnreachableError
 from partage.broker.cluster.kazoo_session import KazooSession
-from partage.broker.cluster.lease_renewal import boot_ms, renew_lease
+from partage.broker.cluster.lease_renewal import renew_lease
 from partage.broker.cluster.state_address import StateAddress
 from partage.model.addresses import Address
 from partage.proposals.broker_side.coordinator import PushCoordinator
@@ -96,6 +97,7 @@ class PushBroker:
         self.options = options
         self.machine = PushCoordinator(options.settings)
         self._broker_id = options.settings.broker_id
+        self._clock = Clock()
         self._elector = Elector(self._broker_id)
         self._loop = asyncio.get_running_loop()
         self._failed: asyncio.Future[Exception] = self._loop.create_future()
@@ -183,7 +185,7 @@ class PushBroker:
     def _may_act(self) -> bool:
         """True unless another broker may be the coordinator by now."""
         return not self.machine.is_elected or (
-            self._lease is not None and self._lease.is_valid(boot_ms())
+            self._lease is not None and self._lease.is_valid(self._clock.boot_ms())
         )
 
     def _handle(self, event: Event) -> None:
@@ -255,7 +257,7 @@ class PushBroker:
         session.on_ended = on_ended
         session.on_suspended = self._lease.invalidate
         work: list[Coroutine[Any, Any, None]] = [
-            renew_lease(self._lease, session, self.server.resume),
+            renew_lease(self._lease, session, self._clock, self.server.resume),
             self._follow_election(nodes),
             self._follow_brokers(nodes),
         ]

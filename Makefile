@@ -9,7 +9,7 @@ NATIVE := $(addprefix src/partage/wire/records/,_native.pyx _checksum.pyx _batch
 # bytecode each of them would compile all its modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo unit test durations again slow check stories sync site interop bench soak fuzz images lab compare mutants pin release clean
+.PHONY: help setup demo unit test durations again slow check stories sync site interop bench soak fuzz images lab designs compare mutants pin release clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 12
@@ -104,10 +104,13 @@ fuzz: setup  ## send damaged frames and record batches until interrupted, SECOND
 images: setup  ## recover IMAGES simulated disks after power failures
 	cd tests && ../$(BIN)/python -m log.crash_images $(if $(IMAGES),--images $(IMAGES))
 
-lab: setup  ## simulate SEEDS worlds, from seed SEED on
-	$(BIN)/partage lab run --seeds $(or $(SEEDS),3000) --seed-from $(or $(SEED),$(shell date +%s))
-	$(BIN)/partage lab designs --seeds $(or $(SEEDS),300) --seed-from $(or $(SEED),$(shell date +%s))
-	$(BIN)/partage lab shells --seeds $(or $(SEEDS),300) --seed-from $(or $(SEED),$(shell date +%s))
+FIRST_SEED = $(or $(SEED),$(shell date +%s))
+lab: setup  ## simulate SEEDS worlds with production brokers, from seed SEED on
+	$(BIN)/partage lab run --seeds $(or $(SEEDS),3000) --seed-from $(FIRST_SEED)
+	$(BIN)/partage lab shells --seeds $(or $(SEEDS),300) --seed-from $(FIRST_SEED)
+
+designs: setup  ## simulate SEEDS worlds of each design of groups, from seed SEED on
+	$(BIN)/partage lab designs --seeds $(or $(SEEDS),300) --seed-from $(FIRST_SEED)
 
 compare: setup  ## compare the designs of groups; write docs/comparison.md
 	$(BIN)/partage lab compare --everything --output build/comparison

@@ -117,6 +117,7 @@ class Archiving:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("processes")
 def test_killed_driver_loses_and_duplicates_no_record(kafka, tmp_path):
     """Two processes archive one topic. One is killed with SIGKILL, then more records arrive."""
     topic = kafka.topic(4)
@@ -159,6 +160,7 @@ def test_killed_driver_loses_and_duplicates_no_record(kafka, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("processes")
 def test_ctrl_c_within_first_batch_ends_archive_with_report_and_no_stack(kafka, tmp_path):
     topic = kafka.topic(4)
     kafka.produce(topic, [{"value": b"x", "partition": n % 4} for n in range(4000)])
@@ -177,6 +179,7 @@ def test_ctrl_c_within_first_batch_ends_archive_with_report_and_no_stack(kafka, 
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("processes")
 def test_killed_jvm_is_reported(kafka, tmp_path):
     topic = kafka.topic()
     kafka.produce(topic, [{"value": b"x"}])

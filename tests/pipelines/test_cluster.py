@@ -23,7 +23,12 @@ from .test_join import matches
 from .test_rebalances import fill
 from .test_rebalances import rows as table_rows
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.xdist_group("processes"),
+]
 
 BEGIN_MS = 1_700_000_000_000
 #: Limit for an application, which can take ten minutes on a machine with many other tests.

@@ -1,4 +1,9 @@
-"""One broker and one Spark session for all tests here: a session needs half a minute to start."""
+"""One broker and one Spark session for all tests here: a session needs half a minute to start.
+
+The tests of the group `spark` share the session, so they run in one process of pytest-xdist. Tests
+that start Spark programs also have the group `processes`. pytest-xdist joins the names of both, so
+these tests run in another process.
+"""
 
 from __future__ import annotations
 

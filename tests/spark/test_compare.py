@@ -61,6 +61,7 @@ def test_compare_on_spark_continues_and_equals_local_run(
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("processes")
 def test_cells_run_on_the_executors_of_a_cluster(tmp_path: Path) -> None:
     asked = ["lab", "compare", "--design", "single-assignor", "--grid", "seed=1,2,3,4", "--json"]
     asked += ["--grid", "members=3", "--phase", "join"]

@@ -23,7 +23,11 @@ from .conftest import Kafka
 from .group_state import wait_until
 from .standalone import Standalone
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.xdist_group("processes"),
+]
 
 APPLICATION = Path(__file__).parent / "sink_application.py"
 PARTITIONS = 2

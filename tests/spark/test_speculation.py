@@ -20,6 +20,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.spark,
     pytest.mark.xdist_group("spark"),
+    pytest.mark.xdist_group("processes"),
     pytest.mark.timeout(900),
 ]
 

@@ -17,7 +17,12 @@ from .group_state import committed, member_partitions, produce, wait_until
 from .standalone import Standalone
 
 # Marked interop because each application is slow.
-pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.xdist_group("processes"),
+]
 
 APPLICATION = Path(__file__).parent / "application.py"
 PARTITIONS = 2

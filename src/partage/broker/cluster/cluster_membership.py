@@ -330,8 +330,9 @@ class ClusterMembership:
                 self._changed.clear()
                 try:
                     await self._refresh_registry()
-                    await self._check_registration()
+                    # Before it registers again: other brokers take its shards meanwhile.
                     await self._owned_shards.reconcile()
+                    await self._check_registration()
                 except InDoubtError:
                     await self._session.wait_connected()
                     continue

@@ -26,7 +26,9 @@ TEST_MARKS := not interop and not soak and not slow
 UNIT_TESTS := $(addprefix tests/,assignors bridge coordinator log member runtime statemachine store \
   transactions wire) \
   $(filter-out %/test_app.py %/test_held_partitions.py %/test_server.py,$(wildcard tests/web/test_*.py))
-TEST = $(PARALLEL) -m "$(TEST_MARKS)" --durations-run test
+# AFTER_UNIT=1 leaves out the tests of `make unit`.
+TEST = $(PARALLEL) -m "$(TEST_MARKS)" --durations-run test \
+  $(if $(AFTER_UNIT),$(addprefix --ignore=,$(UNIT_TESTS)))
 UNIT := -n 2 $(DISTRIBUTED) -m "not interop and not soak" --forbid-io --durations-run unit
 
 setup: $(STAMP)  ## install everything into .venv
@@ -48,7 +50,7 @@ demo: setup  ## run the main job, examples/flights: load flights, share them bet
 unit: setup  ## run the tests of state machines and pure code: no sockets, processes or sleeps
 	$(BIN)/pytest $(UNIT) --check-durations $(UNIT_TESTS)
 
-test: setup  ## run all tests that are quick and need no other programs; check their durations
+test: setup  ## run all quick tests that need no other programs; AFTER_UNIT=1: but those of make unit
 	$(BIN)/pytest $(TEST) --check-durations
 
 durations: setup  ## run the tests of make test and make unit; write tests/durations.toml

@@ -83,11 +83,18 @@ class GroupEventsReader:
 
     def _starts(self, consumer: Consumer, partitions: Collection[int]) -> dict[int, int]:
         since_ms = int(time.time() * 1000) - LOOKBACK_MS
+        # The ends come before the look-up of times. Otherwise an event that is written between both
+        # requests would be skipped: the look-up finds none, and the end is after the event.
+        bounds = {
+            each: consumer.get_watermark_offsets(
+                TopicPartition(TOPIC, each), timeout=self._cluster.timeout_s
+            )
+            for each in partitions
+        }
         lookups = [TopicPartition(TOPIC, each, since_ms) for each in partitions]
         starts = {}
         for found in consumer.offsets_for_times(lookups, timeout=self._cluster.timeout_s):
-            partition = TopicPartition(TOPIC, found.partition)
-            low, high = consumer.get_watermark_offsets(partition, timeout=self._cluster.timeout_s)
+            low, high = bounds[found.partition]
             since = found.offset if found.offset >= 0 else high
             starts[found.partition] = max(low, since, high - LOOKBACK_RECORDS_MAX)
         return starts

@@ -69,8 +69,13 @@ def test_members_get_partitions_of_brokers_in_their_racks(
     zookeeper: Ensemble, tmp_path: Path
 ) -> None:
     servers, path = zookeeper.connect_string, "/tests/racks"
-    assignors = {"group.consumer.assignors": "cooperative-sticky"}
-    with brokers(tmp_path, servers, path, overrides=assignors, has_racks=True) as running:
+    overrides = {
+        "group.consumer.assignors": "cooperative-sticky",
+        "group.consumer.assignment.interval.ms": "0",
+        "group.consumer.min.heartbeat.interval.ms": "200",
+        "group.consumer.heartbeat.interval.ms": "200",
+    }
+    with brokers(tmp_path, servers, path, overrides=overrides, has_racks=True) as running:
         create(running, "t", [1, 2, 2, 1])
         members = [
             Consumer(

@@ -1,4 +1,4 @@
-"""Where `partage web` begins to read ``__group_events``."""
+"""The offsets from which `partage web` begins to read ``__group_events``."""
 
 from __future__ import annotations
 

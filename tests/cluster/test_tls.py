@@ -71,15 +71,25 @@ def context(overrides: dict[str, str]) -> ssl.SSLContext | None:
     return ssl_context(apply_overrides(BrokerSettings(), overrides))
 
 
-def refusal(servers: str, overrides: dict[str, str]) -> str:
-    """Return the reason why no server is reachable."""
+@pytest.fixture(scope="module")
+def refusals(secure: TlsEnsemble, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The reasons why clients reach no server. They try at the same time."""
+    other = Authority(tmp_path_factory.mktemp("other"), "other").certificate
+    attempts = {
+        "other authority": (secure.servers, {**secure.overrides, TRUSTED: str(other)}),
+        "other name": (f"localhost:{secure.port}", secure.overrides),
+        "no certificate": (secure.servers, {ENABLE: "true", TRUSTED: secure.overrides[TRUSTED]}),
+    }
 
-    async def trying() -> str:
+    async def refusal(servers: str, overrides: dict[str, str]) -> str:
         with pytest.raises(ZooKeeperUnreachableError) as refused:
             await KazooSession.begin(servers, 10_000, 3, context(overrides))
         return str(refused.value)
 
-    return asyncio.run(trying())
+    async def trying() -> list[str]:
+        return await asyncio.gather(*(refusal(*attempt) for attempt in attempts.values()))
+
+    return dict(zip(attempts, asyncio.run(trying()), strict=True))
 
 
 def test_brokers_connect_over_tls(secure: TlsEnsemble, tmp_path: Path) -> None:
@@ -133,21 +143,20 @@ def test_many_concurrent_responses_are_read(secure: TlsEnsemble) -> None:
     assert asyncio.run(playing()) == 3_000
 
 
-def test_server_of_other_authority_is_refused(secure: TlsEnsemble, tmp_path: Path) -> None:
-    other = Authority(tmp_path, "other").certificate
-    said = refusal(secure.servers, {**secure.overrides, TRUSTED: str(other)})
+def test_server_of_other_authority_is_refused(
+    secure: TlsEnsemble, refusals: dict[str, str]
+) -> None:
+    said = refusals["other authority"]
     assert f"no ZooKeeper server answers at {secure.servers} over TLS (" in said
     assert "certificate" in said
 
 
-def test_server_with_other_name_is_refused(secure: TlsEnsemble) -> None:
-    said = refusal(f"localhost:{secure.port}", secure.overrides)
-    assert "certificate is not valid for 'localhost'" in said
+def test_server_with_other_name_is_refused(refusals: dict[str, str]) -> None:
+    assert "certificate is not valid for 'localhost'" in refusals["other name"]
 
 
-def test_client_without_certificate_is_refused(secure: TlsEnsemble) -> None:
-    shown_none = {name: value for name, value in secure.overrides.items() if name != OWN}
-    assert "no ZooKeeper server answers" in refusal(secure.servers, shown_none)
+def test_client_without_certificate_is_refused(refusals: dict[str, str]) -> None:
+    assert "no ZooKeeper server answers" in refusals["no certificate"]
 
 
 def test_tls_is_disabled_by_default() -> None:

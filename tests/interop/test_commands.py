@@ -13,22 +13,27 @@ from interop.peers.kafka import ApacheKafka
 
 TESTS = Path(__file__).parents[1]
 
-#: Tests of commands that change topics, settings, records, offsets and members.
-ADMINISTRATION = [
-    f"console/test_{subject}.py" for subject in ("configs", "group_changes", "records_delete")
-]
+#: Tests in parts, which may run at the same time.
+PARTS = {
+    part: [f"console/test_{subject}.py" for subject in subjects]
+    for part, subjects in {
+        "administration": ("configs", "group_changes", "records_delete"),
+        "groups": ("groups", "consumer_groups", "reset_offsets", "explain"),
+        "records": ("consume", "produce"),
+    }.items()
+}
 #: Tests of all other commands, except those of the simulator.
-OTHERS = [
+PARTS["others"] = [
     "console",
     "--ignore-glob=*/test_lab_*.py",
-    *(f"--ignore={path}" for path in ADMINISTRATION),
+    *(f"--ignore={path}" for paths in PARTS.values() for path in paths),
 ]
 
 
 @pytest.mark.interop
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("selected", [ADMINISTRATION, OTHERS], ids=["administration", "others"])
-def test_command_tests_pass_on_apache_kafka(peers: None, selected: list[str]) -> None:
+@pytest.mark.parametrize("part", PARTS)
+def test_command_tests_pass_on_apache_kafka(peers: None, part: str) -> None:
     overrides = {
         "auto.create.topics.enable": "false",
         "group.consumer.assignment.interval.ms": "0",  # as our tests of groups expect
@@ -38,7 +43,7 @@ def test_command_tests_pass_on_apache_kafka(peers: None, selected: list[str]) ->
     }
     with ApacheKafka(overrides=overrides) as kafka:
         ran = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *selected],
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *PARTS[part]],
             cwd=TESTS,
             env={**os.environ, "PARTAGE_TEST_BOOTSTRAP_SERVER": kafka.bootstrap},
             capture_output=True,

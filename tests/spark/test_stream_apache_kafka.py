@@ -57,7 +57,7 @@ class TestOutages(test_stream_outages.TestOutages):
             yield broker
 
     @pytest.mark.timeout(600)
-    @pytest.mark.parametrize("outages_s", [[2, 25, 90]])
+    @pytest.mark.parametrize("outages_s", [[2, 25], pytest.param([90], marks=pytest.mark.soak)])
     def test_queries_survive_outages_at_random_moments(self, broker, there, run, outages_s):
         super().test_queries_survive_outages_at_random_moments(broker, there, run, outages_s)
 

@@ -35,6 +35,8 @@ SETTINGS = {
 }
 #: A session that ends in an outage of two seconds.
 SHORT_SESSION = {"kafka__session__timeout__ms": "1000", "kafka__heartbeat__interval__ms": "200"}
+#: Limits of one try and of all tries to reach a broker: an outage of 25 s exceeds the first one.
+TRIES = {"kafka__default__api__timeout__ms": "20000", "fetchOffset__numRetries": "9"}
 
 
 class RunningQuery:
@@ -110,8 +112,8 @@ class TestOutages:
         busy, assigned = there.topic(PARTITIONS), there.topic(PARTITIONS)
         pace = {"maxOffsetsPerTrigger": "3"}
         queries = {
-            "idle": run(subscribe=idle, startingOffsets="earliest"),
-            "idle in a group": run(**group_query_options(idle)),
+            "idle": run(subscribe=idle, startingOffsets="earliest", **TRIES),
+            "idle in a group": run(**group_query_options(idle, **TRIES)),
             "busy": run(subscribe=busy, startingOffsets="earliest", **pace),
             "busy in a group": run(**group_query_options(busy, **pace, **SHORT_SESSION)),
             "busy, assigned by the broker": run(

@@ -17,6 +17,7 @@ _STORE: Final = "partage.broker.cluster.shared_store"
 _LEASE: Final = "partage.broker.cluster.lease_renewal"
 _WRITER: Final = "partage.broker.cluster.session_writer"
 _CLUSTER: Final[dict[str, Any]] = {"brokers": 3}
+_CONSUMERS: Final[dict[str, Any]] = {"consumer_members": 3}  # only their groups compute targets
 
 SHELL_MUTANTS = (
     Mutant(
@@ -144,6 +145,7 @@ SHELL_MUTANTS = (
         _SHARD,
         "if incarnation == self._incarnation and not self._is_closed:",
         "if not self._is_closed:",
+        _CONSUMERS,
     ),
     Mutant(
         "a loaded shard does not learn the topics",

@@ -8,6 +8,7 @@ import pytest
 
 from partage.coordinator.consumer_group.records import (
     ConsumerMemberRecord,
+    MemberTargetRecord,
     ReconciliationState,
     RegularExpressionRecord,
 )
@@ -332,11 +333,55 @@ def test_nothing_is_said_about_reasons_soon_after_a_disturbance(
     built.at_ms += 10_000
     built.append(kind, **fields)
     built.append_records(group_record(3))
-    built.append_records(target("a", 0), target_epoch(3))
     built.at_ms += 10_000
     built.append_records(group_record(4))
     with expect("consumer-steps"):
         built.append_records(group_record(5))
+
+
+def test_target_need_not_cover_topics_soon_after_a_pause(built: GroupBuilder) -> None:
+    built.at_ms += 10_000
+    built.append(history.StallEnded, began_ms=0)
+    built.append_records(group_record(3))
+    built.append_records(target("a", 0), target_epoch(3))
+
+
+def test_target_must_cover_topics_soon_after_a_load(built: GroupBuilder) -> None:
+    built.at_ms += 10_000
+    built.append(history.ShardLoaded, state=LOADED)
+    built.append_records(group_record(3))
+    with expect("consumer-steps"):
+        built.append_records(target("a", 0), target_epoch(3))
+
+
+def subscribe_to_other_topic(built: GroupBuilder, epoch: int, *, durable: bool = True) -> None:
+    """Let "a" subscribe to topic "u" instead of "t"."""
+    built.append(history.ConsumerTopicsChanged, topics=(("t", T, 2), ("u", U, 1)))
+    other = member_record("a", subscribed_topics=("u",))
+    built.append_records(other, group_record(epoch), durable=durable)
+
+
+def test_target_with_topics_of_another_epoch_is_rejected(built: GroupBuilder) -> None:
+    subscribe_to_other_topic(built, 3)
+    with expect("consumer-steps"):
+        built.append_records(target_epoch(3))
+
+
+def test_target_with_topics_of_a_lost_epoch_is_rejected(built: GroupBuilder) -> None:
+    """The target was computed for a subscription that was lost, in the same epoch."""
+    subscribe_to_other_topic(built, 3, durable=False)
+    built.append(history.LogWriteFailed)
+    built.append(history.ShardLoaded, state=LOADED)
+    built.append_records(member_record("a", server_assignor="range"), group_record(3))
+    lost = MemberTargetRecord(group_id="k", member_id="a", partitions={U: (0,)})
+    with expect("consumer-steps"):
+        built.append_records(lost, target_epoch(3))
+
+
+def test_target_of_an_earlier_epoch_has_its_topics(built: GroupBuilder) -> None:
+    built.append_records(member_record("a", server_assignor="range"), group_record(3))
+    subscribe_to_other_topic(built, 4)
+    built.append_records(target_epoch(3))
 
 
 def test_target_of_an_earlier_epoch_need_not_cover_the_topics(built: GroupBuilder) -> None:

@@ -98,6 +98,11 @@ class WorldContext(ABC):
             self.clock, Random(f"network {seed}"), options.delay_max_ms, options.frame_split_share
         )
         self.identities = ObservedIdentities(self.history)
+        #: The names of topics that were deleted at some time.
+        self.deleted_topics: set[str] = set()
+        self.history.subscribe(
+            history.TopicDeleted, lambda entry: self.deleted_topics.add(entry.topic)
+        )
         #: The planned crash of the coordinator.
         self.crash_point: history.CrashPoint | None = None
         self.zookeeper: ZooKeeper | None = None
@@ -123,6 +128,13 @@ class WorldContext(ABC):
         #: Until when "assignors" and "regexes" of consumer groups fail or hang.
         self.failing_until_ms: dict[str, int] = {}
         self.hanging_until_ms: dict[str, int] = {}
+        #: Until when appends to the logs of group shards fail at random.
+        self.failing_appends_until_ms = 0
+        self.append_rng = Random(f"appends {seed}")
+        #: The number of epochs of the group with the consumer protocol whose next appends fail.
+        self.lost_epochs = 0
+        #: Until when the actions of consumer groups are slow.
+        self.slow_actions_until_ms = 0
         #: Heartbeats of the consumer protocol, oldest first.
         self.consumer_requests: list[history.RequestReceived] = []
         #: A rogue client has sent heartbeats as a member, which may have got its response.

@@ -9,7 +9,7 @@ class FaultKinds(NamedTuple):
     """The names of all faults: for any world, for several brokers, for topics, for the whole
     machine, for transactional producers, for members with the consumer protocol, for groups with
     members of both protocols, for connections between brokers, for markers of transactions, for
-    compacted logs.
+    compacted logs, for ZooKeeper, for appends to logs of shards.
     """
 
     common: tuple[str, ...]
@@ -22,9 +22,11 @@ class FaultKinds(NamedTuple):
     links: tuple[str, ...]
     markers: tuple[str, ...]
     compactions: tuple[str, ...]
+    zookeeper: tuple[str, ...]
+    appends: tuple[str, ...]
 
     def all(self) -> tuple[str, ...]:
         """Return the names of all faults."""
         groups = self.common + self.cluster + self.topics + self.machine
         groups += self.transactions + self.consumers + self.migrations
-        return groups + self.links + self.markers + self.compactions
+        return groups + self.links + self.markers + self.compactions + self.zookeeper + self.appends

@@ -111,6 +111,42 @@ class ShardLoaded(HistoryEntry, frozen=True, gc=False, kw_only=True):
     state: dict[bytes, bytes | None]
 
 
+class ZooKeeperAnswered(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """The leader of ZooKeeper answered a broker, which sent the request at ``sent_ms``.
+
+    A session that the leader heard of at that time ends at ``session_until_ms`` or later.
+    """
+
+    broker: int
+    sent_ms: int
+    session_until_ms: int
+
+
+class ZooKeeperSessionExpired(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """ZooKeeper's leader ended the session of a running broker. Another one may take its shards."""
+
+    broker: int
+
+
+class RegistrationRemoved(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """An operator removed the registration of a broker, whose session lives.
+
+    Another broker may take its shards at once, before it learns of the removal.
+    """
+
+    broker: int
+
+
+class RegistrationMissed(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """A broker received a list of the registered brokers in which it is missing.
+
+    It gives up its shards before ``gives_up_by_ms``.
+    """
+
+    broker: int
+    gives_up_by_ms: int
+
+
 class TopicDeleted(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """A topic was deleted and created again immediately."""
 

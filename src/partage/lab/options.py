@@ -72,6 +72,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     entries_per_merge: _Interval = 64  # log entries of one broker between merges of a shared log
     cluster_steps: _Count = 0
     cluster_kinds: tuple[str, ...] = ()
+    zookeeper_faults: _Count = 0  # of ZooKeeper's answers and registrations
+    append_failures: _Count = 0  # times in which appends to logs of group shards fail
     deletions: _Count = 0  # deletions of a topic without readers, for which offsets are committed
     machine_stalls: _Count = 0  # pauses of the whole machine
     transactional_producers: Annotated[int, msgspec.Meta(ge=0, le=9)] = 0
@@ -337,6 +339,11 @@ def build_scenario(
     )
     options = _draw_consumer_options(Random(f"consumers {seed}"), options, kinds)
     options = _draw_migration_options(Random(f"migrations {seed}"), options, kinds)
+    options = msgspec.structs.replace(
+        options,
+        zookeeper_faults=Random(f"zookeeper faults {seed}").choice((0, 3, 8)),
+        append_failures=Random(f"append failures {seed}").choice((0, 2, 5)),
+    )
     if changes:
         if "consumer_members" in changes and "classic_members" not in changes:
             options = msgspec.structs.replace(options, classic_members=0)
@@ -362,6 +369,9 @@ def build_scenario(
     ]
     if is_cluster:
         plans.insert(1, NamedPlan("cluster plan", options.cluster_kinds, options.cluster_steps))
+        plans.append(NamedPlan("zookeeper plan", kinds.zookeeper, options.zookeeper_faults))
+    if is_cluster or options.consumer_members:
+        plans.append(NamedPlan("appends plan", kinds.appends, options.append_failures))
     if producers:
         of_producers = options.transaction_kinds, options.transaction_steps
         plans.append(NamedPlan("transactions plan", *of_producers))

@@ -56,6 +56,10 @@ def _line(entry: HistoryEntry, verbose: bool) -> str | None:
             return f"= broker {entry.broker} acquired shard {entry.shard}"
         case history.ShardResigned():
             return f"= broker {entry.broker} dropped shard {entry.shard}"
+        case history.ZooKeeperSessionExpired():
+            return f"! the ZooKeeper session of broker {entry.broker} expired"
+        case history.RegistrationRemoved():
+            return f"! the registration of broker {entry.broker} was removed"
         case history.LogWriteFailed():
             return f"! broker {entry.broker} failed to write the log of shard {entry.shard}"
         case history.RecordsAppended(records=records):

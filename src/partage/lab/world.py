@@ -78,10 +78,19 @@ class World(WorldContext):
         self.brokers = [SimulatedBroker(self, broker_id) for broker_id in broker_ids]
         self.broker = self.brokers[0]
         self.network.brokers.update((broker.broker_id, broker) for broker in self.brokers)
+        if self.zookeeper is not None:
+            self.zookeeper.on_expired = self._on_session_expired
 
     def _count_delivered(self, entry: history.RecordsDelivered) -> None:
         seen = self.delivered[entry.group_id][entry.partition]
         seen.update(offset for offset, _ in entry.records)
+
+    def _on_session_expired(self, session_id: int) -> None:
+        for broker in self.brokers:
+            if broker.session_id == session_id:
+                self.append_history(
+                    history.ZooKeeperSessionExpired(at_ms=self.now_ms, broker=broker.broker_id)
+                )
 
     # Start and healing
 
@@ -149,7 +158,8 @@ class World(WorldContext):
         if able and not self._are_topics_updated():
             self._are_topics_updated = able[0].update_topics()
         running = [broker for broker in self.brokers if broker.is_up]
-        if not self._are_topics_known and all(each.has_consumer_topics for each in running):
+        are_known = bool(running) and all(each.has_consumer_topics for each in running)
+        if are_known and not self._are_topics_known:
             self._append_topics(is_known=True)
         delay_ms = self.action_rng.choice(_TOPIC_DELAYS_MS)
         self.clock.call_later(delay_ms, self._update_consumer_topics)
@@ -198,6 +208,7 @@ class World(WorldContext):
         self.marker_holds.clear()
         for producer in self.transactional_producers:
             producer.resume()
+        self.failing_appends_until_ms = self.slow_actions_until_ms = self.lost_epochs = 0
         self.failing_until_ms.clear()
         self.hanging_until_ms.clear()
         for member in self.live_consumer_members:

@@ -43,9 +43,13 @@ from partage.model.settings import BrokerSettings
 from partage.model.topic_partition import TopicPartition
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 from partage.store.transaction_log import TOPIC as TRANSACTIONS_TOPIC
+from partage.store.zk_schema import ZkPaths
 
 _PORT: Final = 9092
 _STATE: Final = StateAddress(servers="zookeeper:2181", path="/partage")
+_PATHS: Final = ZkPaths(_STATE.path)
+#: The most requests to ZooKeeper before a broker that lost its registration gives up its shards.
+_GIVE_UP_ROUND_TRIPS: Final = 4
 #: A broker that cannot join its cluster is started again after this time, as by a supervisor.
 _JOIN_AGAIN_MS: Final = 1_000
 _GROWTH_CHECK_S: Final = 0.01
@@ -126,15 +130,46 @@ class SimulatedBroker(BrokerShell):
         def call_in_process(call: Callable[[], None]) -> None:
             bind(lambda: self.when_awake(bind(lambda: loop.enter(call))))()
 
-        self._session = SimulatedSession(
-            servers,
-            broker_name(self.broker_id),
-            settings.zookeeper_session_timeout_ms,
-            started_ms,
-            loop,
-            call_in_process,
+        timeout_ms = settings.zookeeper_session_timeout_ms
+        session = self._session = SimulatedSession(
+            servers, broker_name(self.broker_id), timeout_ms, started_ms, loop, call_in_process
         )
-        return self._session
+
+        def answered(sent_ms: int) -> None:
+            self.world.append_history(
+                history.ZooKeeperAnswered(
+                    at_ms=self.world.now_ms,
+                    broker=self.broker_id,
+                    sent_ms=sent_ms,
+                    session_until_ms=sent_ms + session.timeout_ms,
+                )
+            )
+
+        def read_children(path: str, names: list[str]) -> None:
+            if path == _PATHS.brokers and f"{self.broker_id}" not in names:
+                rest_ms = _GIVE_UP_ROUND_TRIPS * 2 * self.world.options.zookeeper_delay_max_ms
+                self.world.append_history(
+                    history.RegistrationMissed(
+                        at_ms=self.world.now_ms,
+                        broker=self.broker_id,
+                        gives_up_by_ms=self.world.now_ms + rest_ms,
+                    )
+                )
+
+        session.on_leader_answered = answered
+        session.on_children_read = read_children
+        answered(started_ms)
+        return session
+
+    @property
+    def registration_path(self) -> str:
+        """The path of its registration in ZooKeeper."""
+        return _PATHS.broker(self.broker_id)
+
+    @property
+    def session_id(self) -> int | None:
+        """The id of the ZooKeeper session that the process began last; None without one."""
+        return None if self._session is None else self._session.session_id
 
     async def _connect(self, host: str, protocol: asyncio.BaseProtocol) -> BrokerTransport:
         """Connect to another broker."""
@@ -207,6 +242,9 @@ class SimulatedBroker(BrokerShell):
                 leaders = [
                     self.world.leader_of(TopicPartition(topic, index)) for index in range(count)
                 ]
+                # polled: a process that dies cannot report that it ends
+                while self.world.forced_topic_id is not None:  # noqa: ASYNC110
+                    await asyncio.sleep(_GROWTH_CHECK_S)
                 created = await broker.topic_admin.create(
                     topic, count, configs.get(topic, {}), leaders if broker.cluster else ()
                 )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Final, cast
 
 from partage.broker.clock import Clock
 from partage.broker.coordination.group_actions import GroupActions, ResultCallback
-from partage.broker.coordination.state_store import StateStore, StoredCallback
+from partage.broker.coordination.state_store import ContentReader, StateStore, StoredCallback
 from partage.coordinator import invariants
 from partage.coordinator.consumer_group.actions import Action, ComputeTarget
 from partage.coordinator.consumer_group.events import (
@@ -15,6 +15,7 @@ from partage.coordinator.consumer_group.events import (
     RepeatedHeartbeat,
     TargetComputed,
 )
+from partage.coordinator.consumer_group.records import ConsumerGroupRecord
 from partage.coordinator.events import Event
 from partage.coordinator.records import TransactionMarker
 from partage.coordinator.shard import Shard
@@ -26,6 +27,15 @@ from partage.lab.offset_log import LogChange, OffsetLogModel, Pair
 from partage.lab.options import ACTION_TIMEOUT_MS
 from partage.model.errors import ErrorCode
 from partage.wire.types import Buffer
+
+#: The longest time that an action of a consumer group takes while actions are slow.
+_SLOW_ACTION_MS: Final = 3_000
+#: Of the appends, while some fail.
+_FAILING_SHARE: Final = 0.5
+#: Of the appends that fail.
+_WRITTEN_SHARE: Final = 0.3
+#: The times after which a failed append is reported.
+_APPEND_FAILURES_MS: Final = (2, 50, 300)
 
 
 class GroupShardHost(RecordedShardHost):
@@ -58,7 +68,8 @@ class GroupShardHost(RecordedShardHost):
         cls, store: StateStore, broker_id: int, shard: int, clock: Clock
     ) -> RecordedStore:
         """Return a store that records, and that dies at planned points."""
-        return CrashingStore(store, cls.entries, broker_id, shard, clock, cls.owner)
+        failing: Any = FailingStore(store, cls.owner)
+        return CrashingStore(failing, cls.entries, broker_id, shard, clock, cls.owner)
 
     @property
     def driver(self) -> Any:
@@ -74,7 +85,7 @@ class GroupShardHost(RecordedShardHost):
         self.owner.enter(lambda: self._fail(OSError("injected")))
 
     def delete_topic_offsets(self, names: frozenset[str]) -> None:
-        """Record that topics are deleted now, and delete their offsets."""
+        """Record the deletion of topics, and delete their offsets."""
         self._record_deletion(names)
         super().delete_topic_offsets(names)
 
@@ -83,7 +94,11 @@ class GroupShardHost(RecordedShardHost):
         super()._activate(shard, deleted_topics)
 
     def _record_deletion(self, names: frozenset[str]) -> None:
-        for name in sorted(names):
+        """Record that the broker learned of deletions, which permit it to remove offsets.
+
+        Names of topics that were never deleted do not count: the broker is wrong then.
+        """
+        for name in sorted(names & self.owner.world.deleted_topics):
             self.entries.append(history.TopicDeleted(at_ms=self._clock.now_ms(), topic=name))
 
     def answer(self, event: Any) -> None:
@@ -161,6 +176,59 @@ class CrashingStore(RecordedStore):
                 )
 
 
+class FailingStore:
+    """The store of a shard, whose appends fail as planned.
+
+    The first append that fails may be written nevertheless. Later ones fail, too, until the log is
+    read again.
+
+    Args:
+        store: The store.
+        owner: The broker.
+    """
+
+    def __init__(self, store: StateStore, owner: BrokerShell) -> None:
+        self._store = store
+        self._owner = owner
+        self._has_failed = False
+
+    async def prepare_read(self) -> ContentReader:
+        """Return a function that reads the content; appends may succeed again."""
+        self._has_failed = False
+        return await self._store.prepare_read()
+
+    def append(
+        self, records: list[Any], at_ms: int, stored: StoredCallback, event_ends: Sequence[int]
+    ) -> None:
+        """Append records, or report an error after a delay."""
+        world, owner = self._owner.world, self._owner
+        if not self._has_failed:
+            if not self._takes_failure(records):
+                self._store.append(records, at_ms, stored, event_ends)
+                return
+            self._has_failed = True
+            world.count_fault("an_append_fails")
+            if world.append_rng.random() < _WRITTEN_SHARE:
+                self._store.append(records, at_ms, lambda error: None, event_ends)
+
+        def fail() -> None:
+            owner.enter(lambda: stored(ErrorCode.KAFKA_STORAGE_ERROR))
+
+        owner.call_later(world.append_rng.choice(_APPEND_FAILURES_MS), fail)
+
+    def _takes_failure(self, records: list[Any]) -> bool:
+        """Return True if an append fails."""
+        world = self._owner.world
+        if world.lost_epochs and any(isinstance(each, ConsumerGroupRecord) for each in records):
+            world.lost_epochs -= 1
+            return True
+        is_failing = world.now_ms < world.failing_appends_until_ms
+        return is_failing and world.append_rng.random() < _FAILING_SHARE
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
 class FaultyGroupActions(GroupActions):
     """Actions that take time, fail, or hang until their time limit."""
 
@@ -174,7 +242,9 @@ class FaultyGroupActions(GroupActions):
         if world.now_ms < world.hanging_until_ms.get(kind, 0):
             fails, delay_ms = True, ACTION_TIMEOUT_MS
         else:
-            delay_ms = world.action_rng.randrange(world.options.action_delay_max_ms + 1)
+            is_slow = world.now_ms < world.slow_actions_until_ms
+            longest_ms = _SLOW_ACTION_MS if is_slow else world.options.action_delay_max_ms
+            delay_ms = world.action_rng.randrange(longest_ms + 1)
         if fails:
             self._loop.call_later(delay_ms / 1000, self._fail, action, done)
         elif delay_ms:

@@ -42,6 +42,8 @@ class SimulatedSession:
         self.on_suspended: Callable[[], None] = _no_op
         self.on_connected: Callable[[], None] = _no_op
         self.on_ended: Callable[[], None] = _no_op
+        self.on_leader_answered: Callable[[int], None] = lambda sent_ms: None
+        self.on_children_read: Callable[[str, list[str]], None] = lambda path, names: None
         self.started_ms = started_ms
         self._loop = loop
         self._pending: dict[asyncio.Future[None], None] = {}
@@ -49,6 +51,7 @@ class SimulatedSession:
         self._inner.on_suspended = lambda: self.on_suspended()
         self._inner.on_connected = lambda: self.on_connected()
         self._inner.on_over = self._on_over
+        self._inner.on_leader_answered = lambda sent_ms: self.on_leader_answered(sent_ms)
 
     @property
     def timeout_ms(self) -> int:
@@ -104,7 +107,9 @@ class SimulatedSession:
     async def children(self, path: str, changed: ChangeCallback | None = None) -> list[str]:
         """Return the sorted names of the children."""
         await self.wait_connected()
-        return await self._run(self._inner.children(path, changed))
+        names = await self._run(self._inner.children(path, changed))
+        self.on_children_read(path, names)
+        return names
 
     async def ping_leader(self) -> None:
         """Return once the leader has replied."""

@@ -9,12 +9,13 @@
   epoch grows only for these reasons, for a member that joins or is removed, for other topics, and
   after an upgrade.
 - A member whose heartbeat changes its topics has no partitions of other topics.
-- A target covers the subscribed topics, as far as they existed before its epoch.
+- A target covers the subscribed topics, as far as they existed before its epoch. It gives each
+  member only partitions of topics to which the member subscribed in the target's epoch.
 - After a member has left, or an administrator has removed it, it is not in the group. A static
   member that leaves for a while stays.
 
-The coordinator learns of changed topics late after a pause or a load. So for a while, the rule does
-not judge reasons and the coverage of targets.
+The coordinator learns of changed topics late after a pause. So for a while, the rule does not judge
+reasons and the coverage of targets. After a load it does not judge reasons.
 """
 
 from __future__ import annotations
@@ -72,9 +73,13 @@ class ConsumerStepsChecker:
         self._assignors = settings.consumer.assignors
         self._before: LoggedGroup | None = None  # the append under way; None without one
         self._topics: dict[str, _Topic] = {}
+        self._topic_names: dict[bytes, str] = {}  # of all topics so far
+        # the topics of each member, by the epoch of the group
+        self._subscribed: dict[int, dict[str, set[str]]] = {}
         self._topics_at_epoch: dict[str, _Topic] = {}  # those that had not changed for a while
         self._changed_ms = 0  # the last change of any topic
-        self._disturbed_ms = 0  # the last load, and the end of the last pause
+        self._loaded_ms = 0  # the last load
+        self._paused_ms = 0  # the end of the last pause
         self._epoch_ms = 0  # the last record of an epoch
         self._has_reason = False  # something since that record may be a reason for the next epoch
         self._removed: LoggedMember | None = None  # the member that was removed last
@@ -83,7 +88,7 @@ class ConsumerStepsChecker:
         states.on_append_end(self._on_append_end)
         history.subscribe(ConsumerTopicsChanged, self._on_topics)
         history.subscribe(ShardLoaded, self._on_load)
-        history.subscribe(StallEnded, self._on_disturbance)
+        history.subscribe(StallEnded, self._on_pause)
         history.subscribe(ResponseSent, self._on_response)
 
     def _on_topics(self, entry: ConsumerTopicsChanged) -> None:
@@ -93,6 +98,7 @@ class ConsumerStepsChecker:
             is_same = known is not None and known[:2] == (topic_id, count)
             is_old = known is not None and is_same and self._are_topics_known and entry.is_known
             found[name] = known if known and is_old else (topic_id, count, entry.at_ms)
+            self._topic_names[topic_id] = name
         if found != self._topics:
             self._changed_ms = entry.at_ms
         self._topics, self._are_topics_known = found, entry.is_known
@@ -100,10 +106,13 @@ class ConsumerStepsChecker:
     def _on_load(self, entry: ShardLoaded) -> None:
         """Forget what a lost append has told."""
         self._has_reason = True
-        self._on_disturbance(entry)
+        self._subscribed.clear()
+        if self._states.appended.epoch is not None:
+            self._note_subscriptions(self._states.appended)
+        self._loaded_ms = entry.at_ms
 
-    def _on_disturbance(self, entry: ShardLoaded | StallEnded) -> None:
-        self._disturbed_ms = entry.at_ms
+    def _on_pause(self, entry: StallEnded) -> None:
+        self._paused_ms = entry.at_ms
 
     # Records
 
@@ -122,7 +131,9 @@ class ConsumerStepsChecker:
                 self._removed = before.members.get(key.name)
         elif key.type == _GROUP:
             self._on_epoch(at_ms, before, after)
+            self._note_subscriptions(after)
         elif key.type == _TARGET:
+            self._check_target(after)
             self._check_coverage(after)
         elif key.type == _ASSIGNMENT:
             old, new = before.members.get(key.name), after.members[key.name]
@@ -145,7 +156,8 @@ class ConsumerStepsChecker:
 
     def _on_epoch(self, at_ms: int, before: LoggedGroup, after: LoggedGroup) -> None:
         """Check that a new epoch has a reason since the last one; note the known topics."""
-        is_disturbed = self._disturbed_ms > at_ms - _TOPIC_DELAY_MS
+        was_paused = self._paused_ms > at_ms - _TOPIC_DELAY_MS
+        is_disturbed = was_paused or self._loaded_ms > at_ms - _TOPIC_DELAY_MS
         may_have_other_topics = self._changed_ms >= self._epoch_ms - _TOPIC_DELAY_MS
         may_have_other_topics = may_have_other_topics or not self._are_topics_known
         has_reason = self._has_reason or is_disturbed or may_have_other_topics
@@ -156,8 +168,29 @@ class ConsumerStepsChecker:
         self._topics_at_epoch = {
             name: topic
             for name, topic in self._topics.items()
-            if topic[2] <= at_ms - _TOPIC_DELAY_MS and self._are_topics_known and not is_disturbed
+            if topic[2] <= at_ms - _TOPIC_DELAY_MS and self._are_topics_known and not was_paused
         }
+
+    def _note_subscriptions(self, group: LoggedGroup) -> None:
+        """Note the topics of the members in the current epoch.
+
+        The topics of a new regular expression are not known yet, and it changes no epoch.
+        """
+        assert group.epoch is not None, "the group exists"
+        self._subscribed[group.epoch] = {
+            name: _names(group, member)
+            for name, member in group.stored_members().items()
+            if member.regex is None or member.regex in group.regexes
+        }
+
+    def _check_target(self, group: LoggedGroup) -> None:
+        subscribed = self._subscribed.get(group.target_epoch, {})
+        for name, member in group.stored_members().items():
+            known = {self._topic_names.get(topic_id) for topic_id, _ in member.target}
+            given = {topic for topic in known if topic is not None}
+            if name in subscribed and not given <= subscribed[name]:
+                foreign = sorted(given - subscribed[name])
+                _break(f"the target of {group.target_epoch} gives {foreign} to {name}: {member}")
 
     def _check_coverage(self, group: LoggedGroup) -> None:
         if group.target_epoch != group.epoch:
@@ -176,6 +209,8 @@ class ConsumerStepsChecker:
     def _on_append_end(self) -> None:
         before, after = self._before, self._states.appended
         self._before = None
+        if after.epoch is not None:
+            self._note_subscriptions(after)
         if before is None or before.epoch is None or after.epoch is None:
             return
         instances = {

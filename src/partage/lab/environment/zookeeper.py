@@ -17,17 +17,25 @@ from partage.lab.environment.coroutines import SimFuture, WhenAwake
 from partage.store.memory import MemorySession, MemoryZooKeeper
 from partage.store.zookeeper import (
     ChangeCallback,
+    Check,
+    Create,
+    Delete,
     InDoubtError,
     Operation,
+    RefusalReason,
+    RefusedError,
     SessionEndedError,
     ZNode,
 )
 
 T = TypeVar("T")
 
+_Operations = Sequence[Operation]
+
 #: Names of the consequences of ZooKeeper faults.
 SESSION_EXPIRED: Final = "a_session_expires"
 TRANSACTION_IN_DOUBT: Final = "a_transaction_is_in_doubt"
+APPEND_REFUSED: Final = "zookeeper_refuses_an_append"
 
 _TICK_MS: Final = 100
 _CONNECTS_EVERY_MS: Final = 200
@@ -47,12 +55,16 @@ class ServerClock(Protocol):
 
 
 class ZooKeeper:
-    """The ZooKeeper ensemble, as seen by clients; ``on_fault`` is called with consequences of
-    faults.
+    """The ZooKeeper ensemble, as seen by clients.
+
+    Attributes:
+        on_fault: Called with consequences of faults.
+        on_expired: Called with the id of a session that the leader ended.
     """
 
     def __init__(self, clock: ServerClock, rng: Random, delay_max_ms: int) -> None:
         self.on_fault: Callable[[str], None] = _ignore_fault
+        self.on_expired: Callable[[int], None] = lambda session_id: None
         self.clock = clock
         self.nodes = MemoryZooKeeper()
         self._rng = rng
@@ -61,6 +73,8 @@ class ZooKeeper:
         self._server_cuts: dict[
             str, int
         ] = {}  # end of the cut between a client's server and the leader
+        self._stalls: dict[str, int] = {}  # end of the time without answers to a client
+        self._refused_appends: dict[str, int] = {}  # number of appends to refuse, by client
         self._clients: dict[MemorySession, str] = {}
         self._last_seen_ms: dict[
             MemorySession, int
@@ -89,10 +103,30 @@ class ZooKeeper:
         """
         self._server_cuts[client] = self.clock.now_ms + for_ms
 
+    def stall(self, client: str, for_ms: int) -> None:
+        """Let all requests of a client except pings wait for a time; its session lives.
+
+        The leader does so while its disk is slow.
+        """
+        self._stalls[client] = self.clock.now_ms + for_ms
+
+    def refuse_appends(self, client: str, count: int) -> None:
+        """Refuse the next appends of a client to logs of shards, as a full quota does."""
+        self._refused_appends[client] = count
+
+    def remove_node(self, path: str) -> bool:
+        """Remove a node, as an operator does. Return False if it does not exist."""
+        if path not in self.nodes.nodes:
+            return False
+        self.nodes.transact([Delete(path)], 0)
+        return True
+
     def heal(self) -> None:
-        """End all cuts."""
+        """End all faults."""
         self._cuts.clear()
         self._server_cuts.clear()
+        self._stalls.clear()
+        self._refused_appends.clear()
 
     def cut_for_ms(self, client: str) -> int:
         """Return how long a client is still cut off; 0 if it is not."""
@@ -109,6 +143,28 @@ class ZooKeeper:
     def server_cut_for_ms(self, client: str) -> int:
         """Return how long a client's server is still cut off; 0 if it is not."""
         return max(0, self._server_cuts.get(client, 0) - self.clock.now_ms)
+
+    def stall_for_ms(self, client: str) -> int:
+        """Return how long requests of a client still wait; 0 if they do not."""
+        return max(0, self._stalls.get(client, 0) - self.clock.now_ms)
+
+    def is_disturbed(self, client: str) -> bool:
+        """True while a client cannot reach the leader, or gets no answers."""
+        waits_ms = self.cut_for_ms(client), self.server_cut_for_ms(client)
+        return any(waits_ms) or self.stall_for_ms(client) > 0
+
+    async def transact(self, client: str, inner: MemorySession, operations: _Operations) -> None:
+        """Apply all operations, or none.
+
+        Raises:
+            RefusedError: An operation was refused; it may be a planned refusal of an append.
+        """
+        count = self._refused_appends.get(client, 0)
+        if count and _is_append(operations):
+            self._refused_appends[client] = count - 1
+            self.on_fault(APPEND_REFUSED)
+            raise RefusedError(len(operations) - 1, RefusalReason.OTHER, "injected")
+        await inner.transact(operations)
 
     def _is_server_cut(self, inner: MemorySession) -> bool:
         return self.server_cut_for_ms(self._clients[inner]) > 0
@@ -132,6 +188,7 @@ class ZooKeeper:
     def _expire(self, inner: MemorySession) -> None:
         self.nodes.expire(inner)
         self.on_fault(SESSION_EXPIRED)
+        self.on_expired(inner.session_id)
 
     def close_session(self, inner: MemorySession) -> None:
         """Close a client's session at once."""
@@ -177,6 +234,8 @@ class SimZkSession:
 
     ``on_suspended`` is called when the connection is considered lost, ``on_connected`` when the
     session is connected again, ``on_over`` when the client learns that the session ended.
+    ``on_leader_answered`` is called with the time at which a request was sent that the leader
+    answered.
     """
 
     def __init__(
@@ -185,6 +244,7 @@ class SimZkSession:
         self.on_suspended: Callable[[], None] = _ignore
         self.on_connected: Callable[[], None] = _ignore
         self.on_over: Callable[[], None] = _ignore
+        self.on_leader_answered: Callable[[int], None] = lambda sent_ms: None
         self.is_closed = False
         self._servers = servers
         self._clock = servers.clock
@@ -252,6 +312,11 @@ class SimZkSession:
             if alone_ms and not is_ping:
                 clock.call_later(alone_ms, serve)
                 return
+            stalled_ms = servers.stall_for_ms(self._client)
+            if stalled_ms and not is_ping:
+                servers.touch_session(self._inner)
+                clock.call_later(stalled_ms, serve)
+                return
             if not alone_ms and not servers.touch_session(self._inner):
                 clock.call_later(servers.delay_ms(), lambda: self._when_awake(self._disconnect))
                 return
@@ -317,25 +382,27 @@ class SimZkSession:
     def _connect(self) -> None:
         if self.is_closed or self._is_connected:
             return
-        servers = self._servers
+        servers, sent_ms = self._servers, self._clock.now_ms
 
         def arrive() -> None:
             if not servers.cut_for_ms(self._client) and not servers.server_cut_for_ms(self._client):
                 lives = servers.reattach_session(self._inner)
                 self._clock.call_later(
-                    servers.delay_ms(), lambda: self._when_awake(lambda: self._on_reattached(lives))
+                    servers.delay_ms(),
+                    lambda: self._when_awake(lambda: self._on_reattached(sent_ms, lives=lives)),
                 )
 
         self._clock.call_later(servers.delay_ms(), arrive)
         self._clock.call_later(_CONNECTS_EVERY_MS, lambda: self._when_awake(self._connect))
 
-    def _on_reattached(self, lives: bool) -> None:
+    def _on_reattached(self, sent_ms: int, *, lives: bool) -> None:
         if self.is_closed or self._is_connected:
             return
         connecting, self._connecting = self._connecting, []
         if lives:
             self._is_connected = True
             self._answered_ms = self._clock.now_ms
+            self.on_leader_answered(sent_ms)
             for moment in connecting:
                 moment.set_result(None)
             self.on_connected()
@@ -349,11 +416,16 @@ class SimZkSession:
 
     async def transact(self, operations: Sequence[Operation]) -> None:
         """Execute all operations in one transaction, or none."""
+        servers, client, sent_ms = self._servers, self._client, self._clock.now_ms
         try:
-            await self._request(lambda: self._inner.transact(operations))
+            await self._request(lambda: servers.transact(client, self._inner, operations))
         except InDoubtError:
-            self._servers.on_fault(TRANSACTION_IN_DOUBT)
+            servers.on_fault(TRANSACTION_IN_DOUBT)
             raise
+        except RefusedError:
+            self.on_leader_answered(sent_ms)
+            raise
+        self.on_leader_answered(sent_ms)
 
     async def read(self, path: str, changed: ChangeCallback | None = None) -> ZNode | None:
         """Return the node, or None if it does not exist."""
@@ -374,7 +446,9 @@ class SimZkSession:
 
     async def ping_leader(self) -> None:
         """Round trip to the leader."""
+        sent_ms = self._clock.now_ms
         await self._request(self._inner.ping_leader)
+        self.on_leader_answered(sent_ms)
 
     async def wait_connected(self) -> None:
         """Wait until the session is connected."""
@@ -417,6 +491,11 @@ def _run_synchronously(work: Coroutine[Any, Any, T]) -> Callable[[SimFuture[T]],
         failure = error
         return lambda moment: moment.set_exception(failure)
     raise AssertionError("the servers never await")
+
+
+def _is_append(operations: _Operations) -> bool:
+    """True if a transaction appends entries to logs of shards, behind their fences."""
+    return isinstance(operations[0], Check) and isinstance(operations[-1], Create)
 
 
 def _ignore_fault(what: str) -> None:

@@ -4,7 +4,8 @@
 several brokers that share a ZooKeeper, ``transactions`` those for transactional producers,
 ``consumers`` those for members with the consumer protocol, ``migrations`` those for groups with
 members of both protocols. The last ones of ``transactions`` are faults of markers and of
-connections between brokers. Function names and their order are part of the meaning of seeds: names
+connections between brokers. ``zookeeper`` and ``appends`` have those of ZooKeeper and of logs of
+shards. Function names and their order are part of the meaning of seeds: names
 are shown to users, and plans draw faults by position.
 """
 
@@ -19,6 +20,7 @@ from partage.lab.clients.rogue_client import RogueClient
 from partage.lab.environment.disk import IO_ERRORS, POWER_FAILURE
 from partage.lab.fault_kinds import FaultKinds
 from partage.lab.faults import (
+    appends,
     brokers,
     cluster,
     consumers,
@@ -26,6 +28,7 @@ from partage.lab.faults import (
     migrations,
     network,
     transactions,
+    zookeeper,
 )
 from partage.lab.history import StallEnded, TopicDeleted
 from partage.lab.names import UNREAD_TOPIC
@@ -141,6 +144,10 @@ _COMPACTIONS: Final[dict[str, Fault]] = {"logs_are_compacted": brokers.logs_are_
 
 _MARKERS: Final[dict[str, Fault]] = {fault.__name__: fault for fault in transactions.MARKER_FAULTS}
 
+_ZOOKEEPER: Final[dict[str, Fault]] = {fault.__name__: fault for fault in zookeeper.FAULTS}
+
+_APPENDS: Final[dict[str, Fault]] = {fault.__name__: fault for fault in appends.FAULTS}
+
 FAULTS: Final = (
     _COMMON
     | _CLUSTER
@@ -152,6 +159,8 @@ FAULTS: Final = (
     | _LINKS
     | _MARKERS
     | _COMPACTIONS
+    | _ZOOKEEPER
+    | _APPENDS
 )
 #: These faults take effect later, at the next matching read or write, or never.
 DEFERRED: Final = {
@@ -173,4 +182,6 @@ KINDS: Final = FaultKinds(
     links=tuple(_LINKS),
     markers=tuple(_MARKERS),
     compactions=tuple(_COMPACTIONS),
+    zookeeper=tuple(_ZOOKEEPER),
+    appends=tuple(_APPENDS),
 )

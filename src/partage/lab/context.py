@@ -97,6 +97,8 @@ class WorldContext(ABC):
         self.network = Network(
             self.clock, Random(f"network {seed}"), options.delay_max_ms, options.frame_split_share
         )
+        #: True from the end of the world on: its brokers only clean up.
+        self.has_ended = False
         self.identities = ObservedIdentities(self.history)
         #: The names of topics that were deleted at some time.
         self.deleted_topics: set[str] = set()

@@ -374,9 +374,13 @@ class BatchAppended(HistoryEntry, frozen=True, gc=False, kw_only=True):
 
 
 class TransactionalIdExpired(HistoryEntry, frozen=True, gc=False, kw_only=True):
-    """The removal of an unused transactional id was handed to the log."""
+    """The removal of an unused transactional id was handed to the log.
+
+    ``changed_ms`` is the time of its last record, None if a load has restored none.
+    """
 
     transactional_id: str
+    changed_ms: int | None
 
 
 class LogOpened(HistoryEntry, frozen=True, gc=False, kw_only=True):
@@ -541,6 +545,9 @@ class History:
 
     def __init__(self) -> None:
         self.entries: list[HistoryEntry] = []
+        #: The first rule that a listener found broken, or the first exception that a broker logged.
+        #: It counts even if it ends a task of the broker that no code awaits.
+        self.failure: Exception | None = None
         self._listeners: dict[type[HistoryEntry], list[Callable[[Any], None]]] = defaultdict(list)
 
     def subscribe(self, kind: type[HistoryEntry], listener: Callable[[Any], None]) -> None:
@@ -548,10 +555,18 @@ class History:
         self._listeners[kind].append(listener)
 
     def append(self, entry: HistoryEntry) -> None:
-        """Append an entry and notify its subscribers."""
+        """Append an entry and notify its subscribers.
+
+        Raises:
+            RuleViolationError: A subscriber found a broken rule.
+        """
         self.entries.append(entry)
-        for listener in self._listeners[type(entry)]:
-            listener(entry)
+        try:
+            for listener in self._listeners[type(entry)]:
+                listener(entry)
+        except RuleViolationError as violation:
+            self.failure = self.failure or violation
+            raise
 
     def digest(self) -> str:
         """Return a fingerprint of the history. The same seed gives the same fingerprint."""

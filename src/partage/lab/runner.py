@@ -84,23 +84,32 @@ def run_scenario(drawn: Scenario) -> tuple[World, Verdict]:
         has_consumer_group=drawn.options.consumer_members > 0,
     )
     verdict = Verdict(seed=drawn.seed, command=drawn.rerun_command())
+    error: Exception | None = None
     try:
         try:
             execute_plan(world)
             check_liveness(world)
         finally:
             world.end()
-    except RuleViolationError as violation:
-        verdict.rule, verdict.description = violation.rule, violation.description
-    except AssertionError as error:  # an invariant of a state machine, or an assumption of a shell
-        verdict.rule, verdict.description = INVARIANT, f"{error}\n{_traceback_summary(error)}"
-    except Exception as error:  # a bug, which a real broker would log
-        verdict.rule, verdict.description = (
-            type(error).__name__,
-            f"{error}\n{_traceback_summary(error)}",
-        )
+    except Exception as raised:
+        error = raised
+    error = world.history.failure or error
+    if error is not None:
+        verdict.rule, verdict.description = _describe(error)
     _count(world, verdict)
     return world, verdict
+
+
+def _describe(error: Exception) -> tuple[str, str]:
+    """Return the rule that an error breaks, and a description."""
+    match error:
+        case RuleViolationError():
+            return error.rule, error.description
+        case AssertionError():  # an invariant of a state machine, or an assumption of a shell
+            rule = INVARIANT
+        case _:  # a bug, which a real broker would log
+            rule = type(error).__name__
+    return rule, f"{error}\n{_traceback_summary(error)}"
 
 
 def _traceback_summary(error: BaseException) -> str:

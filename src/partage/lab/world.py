@@ -166,6 +166,7 @@ class World(WorldContext):
 
     def end(self) -> None:
         """End all processes."""
+        self.has_ended = True
         for broker in self.brokers:
             broker.end()
 

@@ -99,7 +99,7 @@ class ClusterMembership:
         self._on_registered = registered
         self._paths = ZkPaths(address.path)
         self._reconciler: TopicReconciler | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # oldest first
         self._lease_task: asyncio.Task[None] | None = None
         self._run_task: asyncio.Task[None] | None = None
         self._outage = OutageLogger(asyncio.get_running_loop().call_later, clock.boot_ms)
@@ -416,7 +416,7 @@ class ClusterMembership:
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._on_task_done)
         return task
 
@@ -424,7 +424,7 @@ class ClusterMembership:
         """Fail the broker if one of its tasks failed: without that task its groups would hang
         forever.
         """
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a cluster task failed", exc_info=error)
             self._fail(error)

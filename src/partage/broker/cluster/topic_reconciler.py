@@ -125,7 +125,7 @@ class TopicReconciler:
         self._delete_offsets(removed)
         if gone or removed:
             await self._groups.wait_durable()
-        for topic_id in deleted - {topic.id for topic in wanted.values()}:
+        for topic_id in sorted(deleted - {topic.id for topic in wanted.values()}):
             if self._log_manager.topic_by_id(bytes.fromhex(topic_id)) is None:
                 await topics.remove_tombstone(topic_id)
         return is_done

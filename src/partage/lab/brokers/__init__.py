@@ -1,7 +1,10 @@
-"""The brokers of a world: shells on the virtual clock around production components.
+"""The brokers of a world: production brokers in processes on the virtual clock.
 
-- `broker`: the process. `server_connection`: the broker's end of a client connection.
-- `shard_host`: the driver of one shard, with its state in `local_store` or `shared_store`.
-- `cluster_membership`: the broker as a member of a ZooKeeper cluster.
-- `storage`, `request_handlers`, `log_maintenance`: the partitions on the broker's disk.
+- `broker`, `shell`: the processes of one broker, with their faults.
+- `clock_loop`, `broker_transport`, `environment`: the event loop, connections, clocks and ids.
+- `group_shards`, `transaction_shards`, `recorded_shard_host`: the hosts and stores of shards, which
+  record what they do.
+- `recorded_logs`, `stored_partitions`, `compaction_recorder`: the logs on the disk.
+- `zookeeper_session`: a session with the simulated ZooKeeper.
+- `observed_response`: the responses that observers see.
 """

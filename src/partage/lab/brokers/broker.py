@@ -79,8 +79,6 @@ class SimulatedBroker(BrokerShell):
     def start(self) -> None:
         """Start the process."""
         self._incarnation += 1
-        self.is_paused = False
-        self._deferred_calls.clear()
         self._has_begun = True
         self._loop = ClockLoop(self, lambda: self.world.broker_rng.choice((0, 0, 1, 5)))
         self._loop.connect = self._connect
@@ -186,8 +184,13 @@ class SimulatedBroker(BrokerShell):
             transport.connection = connection
             opened.set_result(None)
 
+        incarnation = self._incarnation
+
         def call_opened(connection: SimConnection | None) -> None:
-            bind(lambda: self.when_awake(bind(lambda: on_opened(connection))))()
+            if incarnation == self._incarnation:
+                self.when_awake(bind(lambda: on_opened(connection)))
+            elif connection is not None:  # as the system of a process that has died
+                connection.reset_from_client()
 
         self.world.network.connect(
             broker_name(self.broker_id), int(host.rpartition("-")[2]), transport, call_opened
@@ -195,6 +198,8 @@ class SimulatedBroker(BrokerShell):
         await opened
         if transport.connection is None:
             raise ConnectionRefusedError(f"{host} is down")
+        if transport.is_closing():
+            raise ConnectionResetError(f"{host} has closed the connection")
         self._connections.append(transport)
         transport.attach(protocol)
         return transport
@@ -307,6 +312,7 @@ class SimulatedBroker(BrokerShell):
         """Close the connections of the process, and end its coroutines."""
         self._incarnation += 1
         self._has_begun = self.is_up = False
+        self.end_pause()
         self.storage = self._broker = None
         for connection in self._connections:
             connection.on_process_died()
@@ -504,11 +510,13 @@ class SimulatedBroker(BrokerShell):
     def accept(self, connection: SimConnection) -> BrokerTransport | None:
         """Accept a connection; None if the process is down."""
         loop = self._loop
-        if loop is None or loop.protocol_factory is None:
+        factory = None if loop is None else loop.protocol_factory
+        if loop is None or factory is None:
             return None
         transport = BrokerTransport(loop, self, connection)
         self._connections.append(transport)
-        transport.attach(loop.protocol_factory())
+        bind = self.process_binder()
+        self.when_awake(bind(lambda: transport.attach(factory())))
         return transport
 
     def record(self, broker: Broker, handler: Handler) -> Handler:

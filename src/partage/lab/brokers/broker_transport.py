@@ -91,7 +91,8 @@ class BrokerTransport(asyncio.Transport):
         self._is_closing = True
         if not self._is_lost:
             self._is_lost = True
-            self._protocol.connection_lost(None)
+            if self._protocol is not None:  # otherwise the connection is not open yet
+                self._protocol.connection_lost(None)
 
     # The transport
 

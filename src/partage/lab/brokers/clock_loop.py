@@ -113,8 +113,11 @@ class ClockLoop(asyncio.BaseEventLoop):
         """Run code of the broker's process.
 
         Raises:
-            Exception: The code failed, which a broker would log.
+            Exception: The code failed, which a broker would log, or a rule is broken.
         """
+        if events._get_running_loop() is self:  # the code is part of what runs
+            call()
+            return
         events._set_running_loop(self)
         try:
             run_in_world(self._shell.world, call)
@@ -128,6 +131,9 @@ class ClockLoop(asyncio.BaseEventLoop):
         elif self._error is not None:
             error, self._error = self._error, None
             raise error
+        failure = self._shell.world.history.failure
+        if failure is not None and not self._shell.world.has_ended:
+            raise failure
 
     def run_in_executor(  # type: ignore[override]
         self, executor: object, func: Callable[..., Any], *args: Any

@@ -10,6 +10,7 @@ from typing import Final
 from partage.broker.clock import Clock
 from partage.broker.ids import IdSource
 from partage.lab.context import WorldContext
+from partage.lab.environment.disk import PowerLossError
 from partage.lab.history import RuleViolationError
 from partage.log.errors import DamagedLogError
 
@@ -73,11 +74,18 @@ class _FailureHandler(logging.Handler):
         super().__init__(logging.ERROR)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Raise the exception of a record, or a violation if it reports damage without a cause."""
+        """Raise the exception of a record, or a violation if it reports damage without a cause.
+
+        The world keeps the exception, because it may end only a task that no code awaits.
+        """
         if _Current.world is None:
             return
-        if record.exc_info and record.exc_info[1] is not None:
-            raise record.exc_info[1]
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            if isinstance(error, Exception) and not isinstance(error, PowerLossError):
+                found = _Current.world.history
+                found.failure = found.failure or error
+            raise error
         for value in record.args if isinstance(record.args, tuple) else ():
             if isinstance(value, DamagedLogError):
                 _on_damage(_Current.world, record, value)

@@ -106,6 +106,7 @@ class GroupShardHost(RecordedShardHost):
         if self._driver.shard is not None:  # otherwise the driver passes it to `handle`
             self._count(event.complete() if type(event) is RepeatedHeartbeat else event)
         super().answer(event)
+        self._check_invariants()
 
     def _count(self, event: Event) -> None:
         absence = ELSEWHERE if self._is_resigned else LOADING
@@ -114,6 +115,9 @@ class GroupShardHost(RecordedShardHost):
 
     def _flush_outputs(self) -> None:
         super()._flush_outputs()
+        self._check_invariants()
+
+    def _check_invariants(self) -> None:
         shard = self._driver.shard
         if shard is not None and self.owner.world.has_invariant_checks:
             invariants.check(shard, self._driver.timers.armed)

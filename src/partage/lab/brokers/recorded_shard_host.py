@@ -207,9 +207,16 @@ class RecordedShardHost(ShardHost):
         self._recorded.on_resigned()
         super().resign()
 
-    def _discard_state(self) -> None:
+    def _fail(self, error: BaseException) -> None:
+        self._expired.clear()
         self._recorded.on_failed()
-        super()._discard_state()
+        super()._fail(error)
+
+    def unload(self) -> None:
+        """Drop the loaded state, and record that appends in progress are in doubt."""
+        self._expired.clear()
+        self._recorded.on_failed()
+        super().unload()
 
     def _flush_notices(self) -> None:
         super()._flush_notices()

@@ -99,7 +99,7 @@ class BrokerShell(ABC):
         return True
 
     def hit_marker_pause(self) -> bool:
-        """Pause the process if a pause before a marker is planned; return True if it is paused."""
+        """Pause the process if a pause before a marker is planned; return True if it pauses now."""
         pause = self.world.marker_pause
         if pause is None or self.is_paused or self.world.is_healed:
             return False
@@ -121,6 +121,11 @@ class BrokerShell(ABC):
         return self.world.disk_rng.randrange(longest + 1)
 
     # Pauses and timers
+
+    def end_pause(self) -> None:
+        """Forget the pause of a process that has ended."""
+        self.is_paused = False
+        self._deferred_calls.clear()
 
     def pause(self, for_ms: int) -> None:
         """Pause the process for a time."""
@@ -145,8 +150,8 @@ class BrokerShell(ABC):
         if world.options.brokers > 1 and world.broker_rng.random() < 0.5:
             # timers before events that arrived meanwhile
             deferred.sort(key=itemgetter(0), reverse=True)
-        for _, call in deferred:
-            call()
+        for is_timer, call in deferred:
+            self.when_awake(call, is_timer=is_timer)  # one of the calls may pause the process again
 
     def when_awake(self, call: Callable[[], None], *, is_timer: bool = False) -> None:
         """Call now, or after the pause if the process is paused."""

@@ -287,7 +287,9 @@ class _RecordedStore:
             else:
                 self._world.append_history(
                     history.TransactionalIdExpired(
-                        at_ms=self._world.now_ms, transactional_id=record.transactional_id
+                        at_ms=self._world.now_ms,
+                        transactional_id=record.transactional_id,
+                        changed_ms=None if before is None else before.updated_ms,
                     )
                 )
 

@@ -30,6 +30,7 @@ from partage.lab.history import (
     TransactionalIdExpired,
 )
 from partage.lab.offset_log import PendingOffset
+from partage.lab.options import TRANSACTIONAL_ID_EXPIRATION_MS
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 from partage.wire.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -82,6 +83,11 @@ class ProducerFenceChecker:
         ledger.on_appended(self._on_records)
 
     def _on_expired(self, entry: TransactionalIdExpired) -> None:
+        if entry.changed_ms is not None:
+            unused_ms = entry.at_ms - entry.changed_ms
+            if unused_ms < TRANSACTIONAL_ID_EXPIRATION_MS:
+                problem = f"{entry.transactional_id} was removed after {unused_ms} ms without use"
+                raise RuleViolationError("producer-fence", problem)
         self._newest.pop(entry.transactional_id, None)
 
     def _on_request(self, entry: RequestReceived) -> None:

@@ -155,6 +155,7 @@ def commit(
     builder: HistoryBuilder,
     *,
     writes: bool = True,
+    responds: bool = True,
     code: int = 0,
     generation: int = 1,
     offset: int = 5,
@@ -174,6 +175,8 @@ def commit(
         builder.append_records(
             OffsetRecord(group_id="g", topic="t", partition=0, offset=offset, commit_ms=at_ms)
         )
+    if not responds:
+        return
     result = OffsetCommitPartitionResult(partition_index=0, error_code=code)
     topics = [OffsetCommitTopicResult(name="t", partitions=[result])]
     builder.send_response(asked, OffsetCommitResponse(topics=topics))

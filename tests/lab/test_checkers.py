@@ -224,6 +224,13 @@ def former_owner_expires_member(builder: HistoryBuilder) -> None:
     builder.append(history.MemberExpired, group_id="g", member_id="a", reason="no heartbeat")
 
 
+def stored_commit_waits_for_its_response(builder: HistoryBuilder) -> None:
+    builder.generation(1, A)
+    commit(builder, responds=False)
+    builder.at_ms += 200
+    heartbeat(builder, "a", 1)
+
+
 def unassigned_partition_is_lost(builder: HistoryBuilder) -> None:
     builder.append(history.CallbackDue, process="p", call="lost", partitions=(("t", 0),))
 
@@ -265,6 +272,7 @@ BROKEN: dict[Callable[[HistoryBuilder], None], str] = {
     former_owner_responds: "shard-ownership",
     resigned_owner_rejects_commit: "shard-ownership",
     former_owner_expires_member: "shard-ownership",
+    stored_commit_waits_for_its_response: "prompt-responses",
     unassigned_partition_is_lost: "callbacks",
     request_gets_two_responses: "responses",
 }
@@ -305,6 +313,25 @@ def test_load_of_another_shard_does_not_extend_sessions() -> None:
     builder.at_ms += 5_500
     stall(builder, 2_000)
     expired(builder)
+
+
+@pytest.mark.parametrize("kind", [history.BrokerDied, history.LogWriteFailed])
+def test_stored_commit_needs_no_response_after_a_failure(kind: type[history.HistoryEntry]) -> None:
+    builder = HistoryBuilder()
+    builder.generation(1, A)
+    commit(builder, responds=False)
+    builder.append(kind, **({"cause": "killed"} if kind is history.BrokerDied else {}))
+    builder.at_ms += 200
+    builder.receive_request(JOIN_GROUP, join("a"))
+
+
+def test_stored_commit_of_a_cluster_may_wait_for_its_lease() -> None:
+    builder = HistoryBuilder()
+    builder.append(history.ZooKeeperAnswered, broker=1, sent_ms=0, session_until_ms=1_000)
+    builder.generation(1, A)
+    commit(builder, responds=False)
+    builder.at_ms += 200
+    heartbeat(builder, "a", 1)
 
 
 def test_not_coordinator_from_former_owner_is_accepted() -> None:

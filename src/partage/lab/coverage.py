@@ -33,7 +33,11 @@ from partage.coordinator.timers import (
     SyncTimer,
 )
 from partage.lab.environment.disk import WRITE_LOST, WRITE_TORN
-from partage.lab.environment.zookeeper import SESSION_EXPIRED, TRANSACTION_IN_DOUBT
+from partage.lab.environment.zookeeper import (
+    APPEND_REFUSED,
+    SESSION_EXPIRED,
+    TRANSACTION_IN_DOUBT,
+)
 from partage.member import events as member_events
 from partage.member.states import MemberState
 
@@ -46,6 +50,9 @@ ELSEWHERE: Final = "elsewhere"
 #: ZooKeeper rejected a log entry of a broker that no longer owns the shard.
 WRITE_FENCED: Final = "a_write_is_fenced"
 
+#: An append to the log of a group shard failed.
+APPEND_FAILED: Final = "an_append_fails"
+
 #: Consequences of faults. They are counted when they occur; they cannot be planned.
 FAULT_CONSEQUENCES: Final = (
     WRITE_LOST,
@@ -53,6 +60,8 @@ FAULT_CONSEQUENCES: Final = (
     SESSION_EXPIRED,
     TRANSACTION_IN_DOUBT,
     WRITE_FENCED,
+    APPEND_REFUSED,
+    APPEND_FAILED,
 )
 
 _CONSUMER_GROUP_EVENTS: Final = (

@@ -22,7 +22,7 @@ from partage.coordinator.shard import Shard
 from partage.lab import history
 from partage.lab.brokers.recorded_shard_host import RecordedShardHost, RecordedStore
 from partage.lab.brokers.shell import BrokerShell
-from partage.lab.coverage import ELSEWHERE, LOADING, group_coverage_keys
+from partage.lab.coverage import APPEND_FAILED, ELSEWHERE, LOADING, group_coverage_keys
 from partage.lab.offset_log import LogChange, OffsetLogModel, Pair
 from partage.lab.options import ACTION_TIMEOUT_MS
 from partage.model.errors import ErrorCode
@@ -211,7 +211,7 @@ class FailingStore:
                 self._store.append(records, at_ms, stored, event_ends)
                 return
             self._has_failed = True
-            world.count_fault("an_append_fails")
+            world.count_fault(APPEND_FAILED)
             if world.append_rng.random() < _WRITTEN_SHARE:
                 self._store.append(records, at_ms, lambda error: None, event_ends)
 

@@ -40,6 +40,7 @@ from partage.lab.checkers import (
     partition_owners,
     producer_fence,
     producer_order,
+    prompt_responses,
     reads,
     records,
     responses,
@@ -86,6 +87,7 @@ CHECKERS: Final = (
     deliveries.DeliveriesChecker,
     callbacks.CallbacksChecker,
     compaction.CompactionChecker,
+    prompt_responses.PromptResponsesChecker,
 )
 #: The rules about transactional producers, for worlds that have some.
 TRANSACTION_CHECKERS: Final = (

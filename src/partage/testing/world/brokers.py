@@ -5,10 +5,11 @@ One broker keeps all state on its disk. Several brokers are a cluster with the s
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
@@ -25,6 +26,8 @@ from partage.model.topic_partition import TopicPartition
 from partage.store.shard_log import shard_of
 from partage.testing.broker_state import find_topic, read_committed, read_offsets, read_records
 from partage.testing.settings import Settings, to_texts
+from partage.testing.world.loop_clock import LoopClock
+from partage.testing.world.virtual_loop import VirtualLoop
 from partage.testing.world.zookeeper import ZOOKEEPER, WorldZooKeeper
 
 if TYPE_CHECKING:
@@ -100,6 +103,7 @@ class WorldBrokers:
 
     async def _serve(self, name: str) -> None:
         disk, settings = self._disks[name], self._settings
+        clock = LoopClock(cast(VirtualLoop, asyncio.get_running_loop()))
         if self._zookeeper is not None:
             settings = msgspec.structs.replace(settings, node_id=self.names.index(name) + 1)
             broker = await self.broker_class.start(
@@ -109,9 +113,12 @@ class WorldBrokers:
                 port=_PORT,
                 state=_STATE,
                 begin_session=self._zookeeper.begin_session,
+                clock=clock,
             )
         else:
-            broker = await self.broker_class.start(disk, settings, host=name, port=_PORT)
+            broker = await self.broker_class.start(
+                disk, settings, host=name, port=_PORT, clock=clock
+            )
         self._running[name] = self._latest[name] = broker
         self._on_started(broker, disk)
         fault = await broker.wait_failed()

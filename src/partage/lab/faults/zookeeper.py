@@ -13,7 +13,7 @@ from partage.lab.history import RegistrationRemoved
 from partage.lab.names import broker_name
 from partage.lab.world import World
 
-#: Others take over the shards of a broker without a registration before it learns of the removal.
+#: Other brokers take over the shards of a broker without a registration before it learns of the removal.
 #: In a slow ZooKeeper this takes so long that both may answer members.
 _DELAY_FOR_REMOVALS_MAX_MS: Final = 20
 

@@ -13,7 +13,7 @@ from partage.lab.history import RegistrationRemoved
 from partage.lab.names import broker_name
 from partage.lab.world import World
 
-#: Other brokers take over the shards of a broker without a registration before it learns of the removal.
+#: Another broker takes over the shards of a broker before it learns that it has no registration.
 #: In a slow ZooKeeper this takes so long that both may answer members.
 _DELAY_FOR_REMOVALS_MAX_MS: Final = 20
 

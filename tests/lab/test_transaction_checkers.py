@@ -746,7 +746,7 @@ def test_expired_transactional_id_is_given_to_an_old_producer() -> None:
     built.init(epoch=0)
     built.init(epoch=1)
     built.init(epoch=2)
-    built.append(history.TransactionalIdExpired, transactional_id="tx0")
+    built.append(history.TransactionalIdExpired, transactional_id="tx0", changed_ms=None)
     built.init(epoch=3, asked_epoch=1)
 
 

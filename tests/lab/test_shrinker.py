@@ -9,8 +9,9 @@ import pytest
 from partage.lab import runner, shrinker
 from partage.lab.fault_plan import PlanStep
 from partage.lab.history import BrokerDied, History, RuleViolationError
-from partage.lab.options import Options, Scenario
+from partage.lab.options import Options
 from partage.lab.runner import Verdict, draw_scenario
+from partage.lab.scenario import Scenario
 
 
 def test_shrink_passing_world_raises() -> None:

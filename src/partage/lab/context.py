@@ -27,8 +27,8 @@ from partage.lab.names import (
     GroupGeneration,
 )
 from partage.lab.observed_identities import ObservedIdentities
-from partage.lab.options import Scenario
 from partage.lab.recorded_batches import LogRecorder
+from partage.lab.scenario import Scenario
 from partage.log.errors import DamagedLogError
 from partage.model.topic_partition import TopicPartition
 from partage.store.shard_log import shard_of

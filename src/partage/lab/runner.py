@@ -15,7 +15,7 @@ from partage.lab.fault_plan import PlanStep
 from partage.lab.faults import DEFERRED, FAULTS, KINDS
 from partage.lab.history import Incident, RuleViolationError
 from partage.lab.liveness import check_liveness
-from partage.lab.options import Scenario, build_scenario
+from partage.lab.scenario import Scenario, build_scenario
 from partage.lab.world import World
 
 #: The rule name for failed assertions, including those of the state machines.

@@ -14,8 +14,8 @@ from operator import ne
 from typing import Any, Final
 
 from partage.lab.fault_plan import PlanStep
-from partage.lab.options import Scenario
 from partage.lab.runner import draw_scenario, run_scenario
+from partage.lab.scenario import Scenario
 
 #: Values to try for each option, the simplest first. Options that simplify most come first.
 #

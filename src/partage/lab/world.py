@@ -32,7 +32,7 @@ from partage.lab.clients.transactional_producer import TransactionalProducer
 from partage.lab.consumer_topics import TOPIC_NAMES
 from partage.lab.context import WorldContext
 from partage.lab.names import GROUPS, SUBSCRIPTIONS
-from partage.lab.options import Scenario
+from partage.lab.scenario import Scenario
 from partage.model.topic_partition import TopicPartition
 
 #: The regular expressions to which members with the consumer protocol subscribe.

@@ -25,8 +25,8 @@ from partage.console.common.table import print_table
 from partage.console.lab.sweep import SweepReport, parse_combinations, print_sweep, run_sweep
 from partage.console.lab.trace import TraceReport, trace_report
 from partage.lab.coverage import GROUP_STATES, POSSIBLE_STATES, uncovered_events
-from partage.lab.options import Scenario
 from partage.lab.runner import Verdict, draw_scenario, run_scenario
+from partage.lab.scenario import Scenario
 from partage.lab.shrinker import NothingToShrinkError, shrink
 from partage.lab.swarm import Summary, WorkerKilledError, run_seed, run_seeds
 from partage.lab.trace import format_history

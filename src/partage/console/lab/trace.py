@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from partage.lab.environment.clock import START_MS
-from partage.lab.options import Scenario
 from partage.lab.runner import Verdict
+from partage.lab.scenario import Scenario
 from partage.lab.trace import describe_history
 from partage.lab.world import World
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, cast
 
 import msgspec
@@ -11,31 +11,23 @@ import msgspec
 from partage.broker.broker import Broker
 from partage.broker.cluster.facade import ClusterJoinError
 from partage.broker.cluster.state_address import StateAddress
-from partage.broker.net.inbound_request import Handler, InboundRequest
 from partage.coordinator.shard import Shard
 from partage.lab import history
 from partage.lab.brokers.broker_transport import BrokerTransport
 from partage.lab.brokers.clock_loop import ClockLoop
 from partage.lab.brokers.environment import WorldClock, WorldIds
-from partage.lab.brokers.group_shards import FaultyGroupActions, GroupShardHost
-from partage.lab.brokers.observed_response import (
-    ObservedResponse,
-    observe_response,
-    original_connection,
-)
-from partage.lab.brokers.recorded_logs import RecordedLogWriter, record_logs
+from partage.lab.brokers.group_shards import GroupShardHost
+from partage.lab.brokers.recorded_broker import recorded_broker_class
 from partage.lab.brokers.shell import BrokerShell, ProcessDiedError
 from partage.lab.brokers.stored_partitions import StoredPartitions
 from partage.lab.brokers.transaction_shards import (
-    FaultyMarkerWriter,
     RecordedTransactionHost,
-    delay_admissions,
 )
 from partage.lab.brokers.zookeeper_session import SimulatedSession
 from partage.lab.consumer_topics import TOPIC_NAMES
 from partage.lab.context import WorldContext
 from partage.lab.environment.network import SimConnection
-from partage.lab.names import GROUPS, OUTPUT_TOPIC, broker_name
+from partage.lab.names import OUTPUT_TOPIC, broker_name
 from partage.log.errors import DamagedFileError, DamagedLogError
 from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
@@ -87,7 +79,7 @@ class SimulatedBroker(BrokerShell):
     async def _start(self) -> None:
         world = self.world
         try:
-            broker = await _broker_class(self).start(
+            broker = await recorded_broker_class(self).start(
                 cast(Any, self.disk),
                 self._settings(),
                 host=f"broker-{self.broker_id}",
@@ -518,92 +510,6 @@ class SimulatedBroker(BrokerShell):
         bind = self.process_binder()
         self.when_awake(bind(lambda: transport.attach(factory())))
         return transport
-
-    def record(self, broker: Broker, handler: Handler) -> Handler:
-        """Return a handler that records requests and responses."""
-
-        def handle(inbound: InboundRequest) -> None:
-            connection: Any = original_connection(inbound)
-            transport: BrokerTransport = connection._transport
-            group_id = _request_group_id(inbound.message)
-            assert transport.connection is not None, "a client has connected"
-            entry = self.world.record_request(
-                transport.connection,
-                transport.arrived_ms,
-                inbound.api.key,
-                inbound.version,
-                inbound.message,
-                broker_id=self.broker_id,
-                is_loaded=broker.coordinator.host_of(group_id).is_loaded,
-                at_ms=inbound.at_ms,
-            )
-
-            def answered(response: ObservedResponse) -> None:
-                if not response.is_empty and not self.disk.has_lost_power:
-                    self.world.record_response(entry, response.message)
-
-            observe_response(inbound, answered)
-            handler(inbound)
-
-        return handle
-
-
-class _WorldEntries:
-    """Appends entries to the history of a world."""
-
-    def __init__(self, world: WorldContext) -> None:
-        self._world = world
-
-    def append(self, entry: history.HistoryEntry) -> None:
-        """Append an entry."""
-        self._world.append_history(entry)
-
-
-def _broker_class(broker: SimulatedBroker) -> type[Broker]:
-    class Host(GroupShardHost):
-        entries = _WorldEntries(broker.world)
-        owner = broker
-
-    class Writer(RecordedLogWriter):
-        owner = broker
-
-    class TransactionHost(RecordedTransactionHost):
-        owner = broker
-
-    class Markers(FaultyMarkerWriter):
-        owner = broker
-
-    class Actions(FaultyGroupActions):
-        owner = broker
-
-    class RecordedBroker(Broker):
-        shard_host_class = Host
-        group_actions_class = Actions
-        log_writer_class = Writer
-        transaction_host_class = TransactionHost
-        marker_writer_class = Markers
-
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
-            record_logs(broker, self)
-            serve, server = self.server.serve, cast(Any, self.server)
-
-            def serve_recorded(handlers: Mapping[int, Handler]) -> None:
-                delay_admissions(broker, self.transactions)
-                recorded = {key: broker.record(self, each) for key, each in handlers.items()}
-                serve(recorded)
-
-            server.serve = serve_recorded
-
-    return RecordedBroker
-
-
-def _request_group_id(message: Any) -> str:
-    """Return the group id of a request, the first of several; a default where it names none."""
-    # OffsetFetch has `groups` from v8 on. In DescribeGroups and DeleteGroups they are names.
-    groups = getattr(message, "groups", ()) or getattr(message, "groups_names", ())
-    group_id = getattr(groups[0], "group_id", groups[0]) if groups else ""
-    return group_id or getattr(message, "group_id", "") or GROUPS[0]
 
 
 def _raise_error(task: asyncio.Task[None]) -> None:

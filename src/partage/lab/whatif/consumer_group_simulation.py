@@ -25,7 +25,7 @@ from partage.coordinator.shard import Shard
 from partage.lab.clients.group_member import HeartbeatMember, SimSubscription
 from partage.lab.clients.poll_loop import partitions_by_topic
 from partage.lab.names import CONSUMER_GROUP
-from partage.lab.options import Scenario
+from partage.lab.scenario import Scenario
 from partage.lab.whatif.live_group import LiveGroup, LiveMember
 from partage.lab.whatif.simulated_group import (
     PROCESSING_MAX_MS,

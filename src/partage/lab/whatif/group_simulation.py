@@ -24,7 +24,7 @@ from partage.coordinator.records import GroupRecord
 from partage.coordinator.states import GroupState
 from partage.lab.clients.consumer import ConsumerProcess
 from partage.lab.clients.poll_loop import PollLoop, partitions_by_topic
-from partage.lab.options import Scenario
+from partage.lab.scenario import Scenario
 from partage.lab.whatif.assignor_choice import AssignorFailureError, make_assignor
 from partage.lab.whatif.import_path import describe_failure
 from partage.lab.whatif.live_group import LiveGroup, LiveMember

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Final, Protocol
 
 from partage.coordinator.shard import Shard
 from partage.lab.history import HistoryEntry, RequestReceived
-from partage.lab.options import Options, Scenario
+from partage.lab.options import Options
+from partage.lab.scenario import Scenario
 from partage.lab.whatif.handovers import MembershipChange, ReaderChange
 from partage.lab.whatif.live_group import LiveGroup, LiveMember
 from partage.lab.world import World

@@ -98,7 +98,7 @@ def test_connection_that_is_lost_while_it_opens_raises(delay_ms: int) -> None:
             world.clock.call_later(0, lambda: second.die("planted"))
             return transport
 
-        second.accept = accept_and_die  # type: ignore[method-assign,assignment]
+        second.accept = accept_and_die  # type: ignore[method-assign,assignment]  # the fault
 
         class Protocol(asyncio.Protocol):
             def connection_lost(self, error: Exception | None) -> None:

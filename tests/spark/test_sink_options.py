@@ -1,6 +1,8 @@
 """Options, columns and the producer of a write, without Spark."""
 
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -9,6 +11,7 @@ from pyspark.sql.types import StructType
 from partage.client.security.options import SecurityOptions
 from partage.spark.bounds import SparkOptionError
 from partage.spark.kafka_options import check_setting_names
+from partage.spark.sink import task_producer
 from partage.spark.sink.columns import NullTopicError, SinkRecord, find_columns, to_records
 from partage.spark.sink.errors import WriteError
 from partage.spark.sink.options import (
@@ -364,3 +367,10 @@ class TestSending:
             with pytest.raises(ZeroDivisionError):
                 self.write(servers, values())
             assert self.write(servers, [b"b"]) == 1
+
+    def test_topic_is_missing_if_the_broker_said_so_before_it_died(self, monkeypatch):
+        with BrokerProcess(overrides={"auto.create.topics.enable": "false"}) as broker:
+            pause = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: broker.kill())
+            monkeypatch.setattr(task_producer, "time", pause)
+            with pytest.raises(WriteError, match="there is no topic 't' at 127"):
+                self.write(broker.bootstrap_servers, [b"x"], **{"kafka.max.block.ms": "500"})

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from partage.testing.world import test_runner
+
 pytest_plugins = ["pytester"]
 
 #: A process that fails if it is paused for more than ten seconds.
@@ -73,6 +75,13 @@ def test_failure_has_story_smallest_plan_and_command(run) -> None:
     assert "a long pause" in output
     (path,) = pages(output)
     assert "AssertionError: a long pause" in Path(path).read_text()
+
+
+def test_search_for_the_smallest_plan_ends(run, monkeypatch) -> None:
+    monkeypatch.setattr(test_runner, "SEARCH_S", -1)
+    output = run(PAUSED, "--world-seed", "2", failed=1)
+    assert "The smallest plan found: 20 of 20 faults" in output
+    assert "The search was given up after -1 s." in output
 
 
 def test_failure_of_a_test_with_another_fixture_has_a_page(run) -> None:

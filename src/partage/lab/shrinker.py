@@ -14,6 +14,7 @@ from operator import ne
 from typing import Any, Final
 
 from partage.lab.fault_plan import PlanStep
+from partage.lab.reduction import reduce_steps
 from partage.lab.runner import draw_scenario, run_scenario
 from partage.lab.scenario import Scenario
 
@@ -129,15 +130,13 @@ class _Shrinker:
                 return
 
     def _drop_steps(self) -> None:
-        size = len(self.smallest.steps)
-        while size:
-            at = 0
-            while at < len(steps := self.smallest.steps):
-                if self._still_fails(steps[:at] + steps[at + size :], self.smallest.changes):
-                    self._report(f"{len(self.smallest.steps)} steps remain")
-                else:
-                    at += size
-            size //= 2
+        def still_fails(steps: Sequence[PlanStep]) -> bool:
+            if not self._still_fails(steps, self.smallest.changes):
+                return False
+            self._report(f"{len(self.smallest.steps)} steps remain")
+            return True
+
+        reduce_steps(self.smallest.steps, still_fails)
 
     def _still_fails(self, steps: Sequence[PlanStep], changes: dict[str, Any]) -> bool:
         """Return True if these steps and changes still break the rule; they become the smallest

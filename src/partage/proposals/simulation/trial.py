@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from partage.lab.reduction import reduce_steps
 from partage.proposals.simulation.design import Design, MemberTemplate
 from partage.proposals.simulation.processes import DesignMemberProcess
 from partage.proposals.simulation.world import DesignWorld, WorldOptions
@@ -392,7 +393,7 @@ def shrink_steps(
     trial: Callable[[Sequence[TrialStep]], FaultTrial],
     is_same: Callable[[FaultVerdict], bool],
 ) -> FaultVerdict:
-    """Drop single steps of a world until no step can be dropped.
+    """Drop steps of a world until no step can be dropped.
 
     Args:
         first: The verdict of the world with all steps.
@@ -400,11 +401,14 @@ def shrink_steps(
         is_same: Returns True if a verdict shows what the smallest world must show.
     """
     smallest = first
-    at = 0
-    while at < len(smallest.steps):
-        verdict = trial(smallest.steps[:at] + smallest.steps[at + 1 :]).run()
-        if is_same(verdict):
-            smallest = verdict
-        else:
-            at += 1
+
+    def still_shows(steps: Sequence[TrialStep]) -> bool:
+        nonlocal smallest
+        verdict = trial(steps).run()
+        if not is_same(verdict):
+            return False
+        smallest = verdict
+        return True
+
+    reduce_steps(first.steps, still_shows)
     return smallest

@@ -159,12 +159,16 @@ class TaskProducer:
         began = time.monotonic()
         patience_s = self._options.max_block_ms / 1000
         creation_s = min(patience_s, _CREATION_MS / 1000)
+        missing = WriteError(f"there is no topic {topic!r} at {self._options.servers}")
+        is_missing = False
         while True:
             waited_s = time.monotonic() - began
             try:
                 found = self._producer.list_topics(topic, timeout=max(patience_s - waited_s, 0.01))
             except KafkaException as error:
                 self._producer.poll(0)
+                if is_missing:
+                    raise missing from None
                 raise WriteError(
                     f"no broker of {self._options.servers} answered within "
                     f"{self._options.max_block_ms} ms (kafka.max.block.ms): "
@@ -176,7 +180,8 @@ class TaskProducer:
             if described.error.code() not in _RETRIABLE_ERRORS:
                 raise WriteError(f"cannot write to {topic!r}: {described.error.str()}")
             if time.monotonic() - began >= creation_s:
-                raise WriteError(f"there is no topic {topic!r} at {self._options.servers}")
+                raise missing
+            is_missing = True
             time.sleep(_POLL_S)
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -159,8 +160,15 @@ class _TimeScale:
     def width(self, from_s: float, to_s: float) -> str:
         return f"{max(self.share(to_s) - self.share(from_s), 0.0002) * 100:.3f}%"
 
-    def is_in_gap(self, at_s: float) -> bool:
-        return any(one < at_s < two for one, two in self.gaps)
+    def multiples(self, step_s: float) -> Iterator[float]:
+        """Yield the multiples of a time that are in no gap."""
+        number = 0
+        for one, two in [*self.gaps, (self.end_s, math.inf)]:
+            while (at_s := number * step_s) <= one:
+                yield at_s
+                number += 1
+            if two < math.inf:
+                number = max(number, math.ceil(two / step_s))
 
 
 @dataclass(frozen=True)
@@ -318,11 +326,10 @@ def _ticks(scale: _TimeScale, bottom: int) -> Iterator[str]:
         step = next((each for each in _STEPS_S if each >= wanted_s), _STEPS_S[-1])
         digits = 0 if step >= 1 else 1 if step >= 0.1 else 2 if step >= 0.01 else 3
         shown = -1.0
-        for number in range(int(scale.end_s / step) + 1):
-            at_s = number * step
+        for at_s in scale.multiples(step):
             share = scale.share(at_s)
             is_near_end = share > 1 - 0.07 / zoom
-            if scale.is_in_gap(at_s) or (number and share - shown < 0.07 / zoom) or is_near_end:
+            if (at_s and share - shown < 0.07 / zoom) or is_near_end:
                 continue
             shown = share
             x = scale.x(at_s)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
+from partage.lab.reduction import reduce_steps
 from partage.testing.world.run_page import RecordedRun, describe_error, write_run_page
 from partage.testing.world.world import PartageWorld
 
-_SEARCH_S: Final = 20.0
+#: How long a smaller plan is searched.
+SEARCH_S: Final = 60.0
 _STORY_LINES: Final = 40
 STORY_FILE: Final = "story.txt"
 PAGE_FILE: Final = "run.html"
@@ -39,8 +42,8 @@ def run_world_test(test_id: str, test: Test, arguments: Mapping[str, Any]) -> No
     try:
         world.run(lambda: test(**arguments))
     except Exception as error:
-        recorded = _repeat(world, error, test, arguments)
-        for note in _notes(test_id, world, recorded, error):
+        recorded, is_smallest = _repeat(world, error, test, arguments)
+        for note in _notes(test_id, world, recorded, error, is_smallest=is_smallest):
             error.add_note(note)
         raise
 
@@ -52,15 +55,20 @@ def _is_repeatable(arguments: Mapping[str, Any]) -> bool:
 
 def _repeat(
     world: PartageWorld, error: Exception, test: Test, arguments: Mapping[str, Any]
-) -> PartageWorld:
+) -> tuple[PartageWorld, bool]:
     """Run the world again with the fewest faults, and record its requests.
 
-    Leave out one fault after the other; keep each omission with which the test still fails.
+    Leave out halves of the plan, then quarters and so on; keep each omission with which the test
+    still fails.
+
+    Returns:
+        The world to show: the smallest one that failed, or the given one; and False if the search
+        took too long and was given up.
     """
     if not _is_repeatable(arguments):
-        return world
+        return world, True
     best = world
-    until_s = time.monotonic() + _SEARCH_S
+    until_s = time.monotonic() + SEARCH_S
 
     def fails(tried: PartageWorld) -> bool:
         tried.record_requests()
@@ -70,21 +78,38 @@ def _repeat(
             return type(again) is type(error) and len(tried.plan) == len(world.plan)
         return False
 
-    for index in reversed(range(len(world.plan))):
+    every = range(len(world.plan))
+    numbers = itertools.count(1)
+
+    def still_fails(kept: Sequence[int]) -> bool:
+        nonlocal best
         if time.monotonic() > until_s:
-            break
-        tried = best.fresh(best.omitted | {index}, f"without-{index}")
-        if fails(tried):
-            best = tried
+            raise TimeoutError
+        tried = world.fresh(frozenset(every).difference(kept), f"fewer-{next(numbers)}")
+        if not fails(tried):
+            return False
+        best = tried
+        return True
+
+    is_complete = True
+    try:
+        reduce_steps(every, still_fails)
+    except TimeoutError:
+        is_complete = False
     if best is world:
         again = world.fresh(frozenset(), "recorded")
         if fails(again):
             best = again
-    return best
+    return best, is_complete
 
 
 def _notes(
-    test_id: str, world: PartageWorld, recorded: PartageWorld, error: Exception
+    test_id: str,
+    world: PartageWorld,
+    recorded: PartageWorld,
+    error: Exception,
+    *,
+    is_smallest: bool,
 ) -> list[str]:
     path, page = world.directory / STORY_FILE, world.directory / PAGE_FILE
     path.write_text("\n".join(recorded.story) + "\n")
@@ -98,10 +123,10 @@ def _notes(
         f"The page that plays the run: {page}",
     ]
     if world.plan:
-        notes += [
-            f"The smallest plan that fails: {len(faults)} of {len(world.plan)} faults",
-            *faults,
-        ]
+        plan = "smallest plan that fails" if is_smallest else "smallest plan found"
+        notes += [f"The {plan}: {len(faults)} of {len(world.plan)} faults", *faults]
+        if not is_smallest:
+            notes.append(f"The search was given up after {SEARCH_S:g} s.")
     return [*notes, f"Run again: {command}"]
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -12,12 +14,14 @@ import pytest
 
 from partage.client.connection import Connection
 from partage.client.consumer.records import Record
+from partage.client.errors import ClientError
 from partage.client.options import ClientOptions
 from partage.model.addresses import Address
 from partage.model.topic_partition import TopicPartition
 from partage.testing import PartageWorld
 from partage.testing.shell_worlds.coordinator_history import CoordinatorHistory
 from partage.testing.shell_worlds.delivery_rules import DeliveryRules, ReaderRun
+from partage.testing.shell_worlds.member_rules import MemberRules
 from partage.testing.shell_worlds.runner import ShellResult
 from partage.testing.shell_worlds.scenario import draw_scenario
 from partage.testing.shell_worlds.swarm import run_shell_seed
@@ -25,6 +29,8 @@ from partage.testing.shell_worlds.wire_watch import CommitTimeline, WireWatch
 from partage.testing.world.errors import InvariantError
 from partage.testing.world.virtual_loop import VirtualLoop
 from partage.wire.apis.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupProtocol, JoinGroupRequest
+from partage.wire.apis.metadata import METADATA, MetadataRequest
 from partage.wire.apis.offset_commit import (
     OFFSET_COMMIT,
     OffsetCommitPartition,
@@ -89,6 +95,7 @@ def test_scenario_of_a_seed_can_be_changed() -> None:
         ("connections stay open after close", "close"),
         ("a closed connection to a broker is used again", "delivery"),
         ("records are acknowledged before they are synced", "failure"),
+        ("no commit before a leave", "commit"),
     ],
 )
 def test_planted_bug_is_found(bug: str, rule: str) -> None:
@@ -237,6 +244,20 @@ def read_twice(checked: Checked) -> None:
     checked.read(0)
 
 
+def read_after_the_removal(checked: Checked) -> None:
+    checked.rules.on_fenced(checked.reader, since_s=checked.now_s)
+    checked.read(0)
+
+
+def poll_in_vain(checked: Checked) -> None:
+    checked.rules.on_rebalance("g")
+    checked.rules.on_polled(checked.reader, set(), {PLACE})
+    checked.now_s = 1.0
+    checked.rules.on_given_up(checked.reader, "revoked", [PLACE])
+    checked.rules.on_assigned(checked.reader, [PLACE])
+    checked.rules.on_polled(checked.reader, set(), {PLACE})
+
+
 @pytest.mark.parametrize(
     ("break_it", "rule"),
     [
@@ -260,6 +281,8 @@ def read_twice(checked: Checked) -> None:
         (revoke_after_the_session, "callbacks"),
         (pass_a_partition, "fairness"),
         (read_late, "fresh"),
+        (read_after_the_removal, "fenced"),
+        (poll_in_vain, "idle"),
     ],
 )
 def test_rule_names_what_breaks_it(break_it: Callable[[Checked], None], rule: str) -> None:
@@ -287,7 +310,20 @@ def test_position_that_is_committed_in_time_is_not_late() -> None:
     assert checked.broken == []
 
 
-def watched_world(directory: Path, requests: Callable[[Connection], Awaitable[object]]) -> str:
+def test_partition_that_is_assigned_after_a_removal_may_be_read() -> None:
+    checked = Checked()
+    checked.rules.on_fenced(checked.reader, since_s=checked.now_s)
+    checked.rules.on_given_up(checked.reader, "revoked", [PLACE])
+    checked.rules.on_assigned(checked.reader, [PLACE])
+    checked.read(0)
+    assert checked.broken == []
+
+
+def watched_world(
+    directory: Path,
+    requests: Callable[[Connection], Awaitable[object]],
+    watch_members: Callable[[PartageWorld, WireWatch], None] = lambda world, watch: None,
+) -> str:
     """Send requests of a process named ``reader-1``; return what they break."""
     world = PartageWorld(1, directory)
     watch: list[WireWatch] = []
@@ -303,6 +339,7 @@ def watched_world(directory: Path, requests: Callable[[Connection], Awaitable[ob
         )
         watch.append(WireWatch(loop, lambda _: None, world.break_rule, set(), coordinators))
         watch[0].limits["reader-1"] = 1000, 100
+        watch_members(world, watch[0])
         return watch[0]
 
     async def send() -> None:
@@ -356,6 +393,85 @@ def test_rule_about_requests_names_what_breaks_it(
     tmp_path: Path, requests: Callable[[Connection], Awaitable[object]], rule: str
 ) -> None:
     assert watched_world(tmp_path, requests) == rule
+
+
+def watch_members(
+    world: PartageWorld, watch: WireWatch, prepare: Callable[[DeliveryRules], None]
+) -> None:
+    """Check the requests of ``reader-1`` by the rules about members, without faults."""
+    scenario = draw_scenario(0)
+    plan = msgspec.structs.replace(scenario.readers["reader-1"], commits="offsets", group="g")
+    rules = DeliveryRules(
+        lambda: world.elapsed_s, watch.commits, world.break_rule, may_repeat=True, may_lose=False
+    )
+    members = MemberRules({"reader-1": plan}, rules, lambda: world.elapsed_s, world.break_rule)
+    watch.on_request = members.on_request
+    prepare(rules)
+
+
+def start_reader(rules: DeliveryRules) -> None:
+    rules.start("reader-1", "g", SESSION_S)
+
+
+def begin_commit(rules: DeliveryRules) -> None:
+    rules.start("reader-1", "g", SESSION_S).commit_count = 1
+
+
+def begin_leave(rules: DeliveryRules) -> None:
+    rules.start("reader-1", "g", SESSION_S).leaving_since_s = 0.0
+
+
+async def wait_and_commit(connection: Connection) -> None:
+    await asyncio.sleep(1)
+    await commit_offsets(connection, 0)
+
+
+async def list_all_topics(connection: Connection) -> None:
+    await asyncio.sleep(1)
+    await connection.send(METADATA, MetadataRequest(topics=None))
+
+
+async def join(connection: Connection) -> None:
+    request = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[JoinGroupProtocol(name="range", metadata=b"")],
+    )
+    with suppress(ClientError):
+        await connection.send(JOIN_GROUP, request, version_max=3, timeout_ms=1_000)
+
+
+async def join_twice(connection: Connection) -> None:
+    await join(connection)
+    second = await Connection.open(connection.address, ClientOptions())
+    await join(second)
+    second.close()
+
+
+@pytest.mark.parametrize(
+    ("requests", "prepare", "rule"),
+    [
+        (wait_and_commit, start_reader, "commit"),
+        (wait_and_commit, begin_commit, ""),
+        (list_all_topics, begin_leave, "close"),
+        (list_all_topics, start_reader, ""),
+        (join_twice, start_reader, "rebalance"),
+        (join, start_reader, ""),
+    ],
+)
+def test_rule_about_members_names_what_breaks_it(
+    tmp_path: Path,
+    requests: Callable[[Connection], Awaitable[object]],
+    prepare: Callable[[DeliveryRules], None],
+    rule: str,
+) -> None:
+    broken = watched_world(
+        tmp_path, requests, lambda world, watch: watch_members(world, watch, prepare)
+    )
+    assert broken == rule
 
 
 def test_member_that_was_paused_may_revoke_late() -> None:

@@ -10,7 +10,8 @@ position. No client can control when a broker handles a request whose connection
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
 from partage.bridge.member_requests import to_error_code
@@ -66,6 +67,7 @@ class _Commit:
         self.turn = asyncio.Event()
         self.not_owned: set[TopicPartition] = set()
         self.refused: dict[TopicPartition, int] = {}
+        self.last_error: ClientError | None = None
 
     def not_owned_since_issue(
         self, left: Iterable[TopicPartition], context: CommitContext
@@ -125,7 +127,7 @@ class OffsetCommitter:
 
         Raises:
             CommitFailedError: At least one offset was not committed; the message names the
-                partitions.
+                partitions. Or the time of the policy ended; then the offsets may be stored later.
             ClientError: No coordinator answered.
         """
         final_errors = frozenset() if retries_unknown_topics else _UNKNOWN_TOPIC_ERRORS
@@ -145,6 +147,7 @@ class OffsetCommitter:
             try:
                 await self._advance(commit, issued, retries)
             except ClientError as error:
+                commit.last_error = error
                 await retries.wait_or_raise(error)
 
     async def _advance(self, commit: _Commit, issued: PendingCommit, retries: Retries) -> None:
@@ -155,10 +158,11 @@ class OffsetCommitter:
             if issued.undecided:
                 await self._wait_for_turn(commit, retries)
             return
-        await self._coordinator.connect()
-        identity = self._check(commit, issued)  # No await from here until the order is updated.
-        if due := self._order.sendable(issued):
-            await self._send(commit, issued, identity, due)
+        async with self._time_limit(commit, retries, "no coordinator answered the commit"):
+            await self._coordinator.connect()
+            identity = self._check(commit, issued)  # No await from here until the order is updated.
+            if due := self._order.sendable(issued):
+                await self._send(commit, issued, identity, due)
 
     def _check(self, commit: _Commit, issued: PendingCommit) -> CommitIdentity:
         """Return the identity to send with; mark partitions that were given away as failed."""
@@ -171,13 +175,25 @@ class OffsetCommitter:
         return identity
 
     async def _wait_for_turn(self, commit: _Commit, retries: Retries) -> None:
+        problem = "another commit of the same partitions was not answered"
+        async with self._time_limit(commit, retries, problem):
+            await commit.turn.wait()
+
+    @asynccontextmanager
+    async def _time_limit(
+        self, commit: _Commit, retries: Retries, problem: str
+    ) -> AsyncGenerator[None]:
+        """Cancel what runs at the end of the time of a commit, and raise CommitFailedError."""
+        limit = asyncio.timeout(retries.remaining_s)
         try:
-            async with asyncio.timeout(retries.remaining_s):
-                await commit.turn.wait()
+            async with limit:
+                yield
         except TimeoutError:
+            if not limit.expired():
+                raise
+            reason = f"; the last error: {commit.last_error}" if commit.last_error else ""
             raise CommitFailedError(
-                "another commit of the same partitions was not answered within "
-                f"default_api_timeout_ms ({self._policy.timeout_ms})"
+                f"{problem} within default_api_timeout_ms ({self._policy.timeout_ms}){reason}"
             ) from None
 
     async def _send(

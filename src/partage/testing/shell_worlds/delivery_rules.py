@@ -9,6 +9,10 @@
 - ``session``: a member delivers nothing when its session has ended without a heartbeat.
 - ``late_commit``: without faults, an auto commit is not much later than its interval.
 - ``fairness``: without faults, polls serve all partitions with fetched records in turn.
+- ``fenced``: after a commit has failed because its member was removed, the member delivers nothing
+  of the partitions that it had.
+- ``idle``: without faults, no poll waits or is empty while records of an owned partition are
+  fetched.
 - ``fresh``: without faults, a reader that has read all gets a new record soon.
 - ``repeat``: without faults and seeks, and with a commit before each revocation, no group reads a
   record twice.
@@ -20,7 +24,8 @@ The rules of `partage.testing.world.rules` apply, too.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -64,6 +69,11 @@ class ReaderRun:
             for the room that fetches at other brokers take.
         is_leaving: It unsubscribes or closes. In a rebalance its partitions are lost, as in Kafka.
         has_lost: It has lost partitions while it left.
+        given_up_s: When each partition that it does not own was given up.
+        commit_count: The number of commits of its user that run.
+        commit_ended_s: When the last of them ended; before the first one, when the run began.
+        leaving_since_s: When its listener was called for a leave that goes on.
+        fenced: The partitions that it had when it learned that it was removed.
     """
 
     name: str
@@ -73,6 +83,11 @@ class ReaderRun:
     is_leaving: bool = False
     has_lost: bool = False
     owned: dict[TopicPartition, OwnedPlace] = field(default_factory=dict)
+    given_up_s: dict[TopicPartition, float] = field(default_factory=dict)
+    commit_count: int = 0
+    commit_ended_s: float = 0.0
+    leaving_since_s: float | None = None
+    fenced: set[TopicPartition] = field(default_factory=set)
 
 
 class DeliveryRules:
@@ -115,6 +130,8 @@ class DeliveryRules:
         self.read: dict[str, dict[TopicPartition, set[int]]] = defaultdict(lambda: defaultdict(set))
         self.read_count = 0
         self._runs: dict[str, ReaderRun] = {}
+        #: The last time at which each group began a rebalance.
+        self._rebalanced_s: dict[str, float] = {}
         #: Partitions without a last commit: they were lost when their owner left, or it failed.
         self._uncommitted: set[tuple[str, TopicPartition]] = set()
 
@@ -157,12 +174,43 @@ class DeliveryRules:
             turn_s: See `ReaderRun`.
         """
         run = self._runs[name] = ReaderRun(name, group, session_s, turn_s)
+        run.commit_ended_s = self._now_s()
         return run
 
     def owned(self, name: str) -> dict[TopicPartition, OwnedPlace]:
         """Return the partitions that a process owns."""
         run = self._runs.get(name)
         return {} if run is None else run.owned
+
+    def owner(self, group: str, partition: TopicPartition) -> str | None:
+        """Return the member of a group that owns a partition, as it knows; None without one."""
+        runs = (run for run in self._runs.values() if run.group == group)
+        return next((run.name for run in runs if partition in run.owned), None)
+
+    def given_up_s(self, name: str, partition: TopicPartition) -> float | None:
+        """Return when a process gave a partition up; None if it owns it, or never had it."""
+        run = self._runs.get(name)
+        return None if run is None else run.given_up_s.get(partition)
+
+    def commit_ended_s(self, name: str) -> float | None:
+        """Return when the last commit of a user ended; None while one runs, or without a user."""
+        run = self._runs.get(name)
+        return None if run is None or run.commit_count else run.commit_ended_s
+
+    def leaving_since_s(self, name: str) -> float | None:
+        """Return when the listener of a consumer was called for a leave that goes on, or None."""
+        run = self._runs.get(name)
+        return None if run is None else run.leaving_since_s
+
+    @contextmanager
+    def committing(self, run: ReaderRun) -> Generator[None]:
+        """Note that a commit of a user runs until the context ends."""
+        run.commit_count += 1
+        try:
+            yield
+        finally:
+            run.commit_count -= 1
+            run.commit_ended_s = self._now_s()
 
     def end(self, name: str) -> None:
         """Note that a reader process was killed or has ended."""
@@ -175,6 +223,8 @@ class DeliveryRules:
                 self._report("callbacks", f"{run.name} gets {partition}, which it owns already")
             self._uncommitted.discard((run.group, partition))
             self._due.pop((run.group, partition), None)
+            run.given_up_s.pop(partition, None)
+            run.fenced.discard(partition)
             run.owned[partition] = OwnedPlace(self._now_s(), self._now_s())
 
     def on_given_up(self, run: ReaderRun, call: str, partitions: Iterable[TopicPartition]) -> None:
@@ -185,6 +235,7 @@ class DeliveryRules:
         elif call == "lost" and not self.may_lose:
             self._report("callbacks", f"{run.name} lost {sorted(partitions)} without a fault")
         for partition in partitions:
+            run.given_up_s[partition] = self._now_s()
             if run.owned.pop(partition, None) is None:
                 self._report("callbacks", f"{call} {partition} of {run.name}, which has not got it")
 
@@ -237,6 +288,8 @@ class DeliveryRules:
             self._report("session", f"{run.name} read {where} after its session has ended")
         if place.is_paused:
             self._report("owner", f"{run.name} read {where} while it was paused")
+        if partition in run.fenced:
+            self._report("fenced", f"{run.name} read {where} after it learned that it was removed")
         for other in self._runs.values():
             owner = other.owned.get(partition) if other.group == run.group else None
             if owner is None or other is run or self._is_expired(other):
@@ -283,13 +336,14 @@ class DeliveryRules:
         served: Collection[TopicPartition],
         fetched: Collection[TopicPartition],
     ) -> None:
-        """Check that a poll with records did not pass a partition too often.
+        """Check that a poll is not empty without need, and did not pass a partition too often.
 
         Args:
             run: The process.
             served: The partitions of the records.
             fetched: The partitions of which it had records before the poll.
         """
+        self._check_idle(run, served, fetched)
         for partition, place in run.owned.items():
             if partition not in served and partition in fetched:
                 place.passed += bool(served)
@@ -297,6 +351,41 @@ class DeliveryRules:
             if partition in served and place.passed > len(run.owned) + 1 and self.is_healthy:
                 self._report("fairness", f"{place.passed} polls of {run.name} passed {partition}")
             place.passed = 0
+
+    def _check_idle(
+        self,
+        run: ReaderRun,
+        served: Collection[TopicPartition],
+        fetched: Collection[TopicPartition],
+    ) -> None:
+        """Check that a poll returned records if there were some, unless the group rebalances."""
+        if not served and self.is_healthy:
+            self.check_wait(run, self._now_s(), fetched)
+
+    def check_wait(
+        self, run: ReaderRun, since_s: float, fetched: Collection[TopicPartition]
+    ) -> None:
+        """Check that a poll that waited or is empty could not deliver records.
+
+        Args:
+            run: The process.
+            since_s: The time since which the poll has waited.
+            fetched: The partitions of which it had records then.
+        """
+        rebalanced_s = self._rebalanced_s.get(run.group, 0.0)
+        for partition, place in run.owned.items():
+            is_steady = rebalanced_s < place.since_s <= since_s
+            if partition in fetched and not place.is_paused and is_steady:
+                self._report("idle", f"a poll of {run.name} waits; it has fetched {partition}")
+
+    def on_fenced(self, run: ReaderRun, since_s: float) -> None:
+        """Note that a commit failed because its member was removed.
+
+        Args:
+            run: The process.
+            since_s: When the commit was called. Partitions that it got later are not affected.
+        """
+        run.fenced |= {p for p, place in run.owned.items() if place.since_s <= since_s}
 
     def on_committed(self, run: ReaderRun, offsets: dict[TopicPartition, int]) -> None:
         """Check a commit of offsets that has returned."""
@@ -332,12 +421,17 @@ class DeliveryRules:
 
     def on_rebalance(self, group: str) -> None:
         """Note that a group rebalances: commits, and so the turns of readers, may take longer."""
+        self._rebalanced_s[group] = self._now_s()
         for key in [key for key in self._due if key[0] == group]:
             del self._due[key]
 
     def begin_leave(self, run: ReaderRun) -> None:
         """Note that a consumer leaves its group."""
-        run.is_leaving, run.has_lost = True, False
+        run.is_leaving, run.has_lost, run.leaving_since_s = True, False, None
+
+    def end_leave(self, run: ReaderRun) -> None:
+        """Note that a consumer has left its group, or has given up to."""
+        run.is_leaving, run.leaving_since_s = False, None
 
     def check_left(self, run: ReaderRun, offsets: Mapping[TopicPartition, int]) -> None:
         """Check that a consumer that left without faults gave its partitions up, and committed.
@@ -346,7 +440,7 @@ class DeliveryRules:
             run: The process.
             offsets: Its positions before.
         """
-        run.is_leaving = False
+        self.end_leave(run)
         if run.owned:
             self._report("callbacks", f"{run.name} left, but owns {sorted(run.owned)}")
         if run.has_lost:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from random import Random
@@ -11,11 +12,12 @@ from typing import Final
 from partage.client.consumer.consumer import Consumer
 from partage.client.consumer.listener import RebalanceListener
 from partage.client.consumer.records import Record, Records
-from partage.client.errors import ClientError
-from partage.client.group.errors import MemberFailedError
+from partage.client.errors import BrokersUnreachableError, ClientError
+from partage.client.group.errors import CommitFailedError, MemberFailedError
+from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.testing.shell_worlds.delivery_rules import DeliveryRules, ReaderRun
-from partage.testing.shell_worlds.scenario import ReaderPlan
+from partage.testing.shell_worlds.scenario import NEW_TOPIC, ReaderPlan
 from partage.testing.world.world import PartageWorld
 
 ITERATION_S: Final = 1.0
@@ -34,6 +36,14 @@ _COMMIT_SHARE_AT_REVOKE: Final = 0.1
 CLOSE_S: Final = 10.0
 _CLOSED_S: Final = 1.0
 _RETRY_S: Final = 0.1
+#: Longer than the time from the arrival of records, or an assignment, to their delivery. The first
+#: heartbeats of a generation follow each other quickly, and hide longer delays.
+_IDLE_S: Final = 0.02
+_CLOSE_TIMEOUT_MS: Final = 30_000
+#: The time between two commits that overlap, and the tolerance of their limit.
+_OVERLAP_S: Final = 0.3
+#: Errors of commits whose member was removed, in whatever generation it was.
+_REMOVED: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
 _COMMITS_MAX: Final = 5
 #: How long most partitions stay paused, in seconds.
 _LONG_PAUSE_S: Final = (1.0, 8.0)
@@ -62,6 +72,8 @@ class Reader:
         self._rules = rules
         self._world = world
         self._rng = rng
+        #: The topics that it reads.
+        self.topics = plan.topics
         self.is_stopped = False
         #: True after all faults: it does not pause, seek or stall.
         self.is_calm = False
@@ -75,6 +87,14 @@ class Reader:
         self.fetched_at: Callable[[str, float], Collection[TopicPartition]] = lambda name, at_s: ()
         self._commits: set[asyncio.Task[None]] = set()
         self._resume_s = 0.0
+        #: The time of its next turn, in seconds: it does not poll meanwhile.
+        self.busy_s = 0.0
+        #: True while its brokers are reachable, and it knows.
+        self.is_connected = False
+        #: The timeout of its close.
+        self.close_timeout_ms = _CLOSE_TIMEOUT_MS
+        #: True to start two commits of the same offsets in its next turn; then it becomes False.
+        self.overlaps_commits = False
         #: False to ask the consumer about its partitions in its next turn; then it becomes True.
         self.is_probed = True
 
@@ -99,20 +119,27 @@ class Reader:
             run = self._rules.start(self._name, self._plan.group, session_ms / 1000, turn_s)
             options = {"group_id": self._plan.group, **self._plan.options}
             consumer = Consumer(self._world.bootstrap_servers, **options)
-            consumer.subscribe(list(self._plan.topics), _Listener(self, run, consumer))
+            consumer.subscribe(self._subscription, _Listener(self, run, consumer))
             await self._read(consumer, run)
             await self._close(consumer, run)
 
+    @property
+    def _subscription(self) -> list[str] | re.Pattern[str]:
+        topics = list(self._plan.topics)
+        return re.compile("|".join([*topics, NEW_TOPIC])) if self._plan.has_pattern else topics
+
     async def _read(self, consumer: Consumer, run: ReaderRun) -> None:
         while not self.is_stopped:
+            was_connected = self.is_connected
             try:
                 await self._take_turn(consumer, run)
             except ClientError as error:
                 self._rules.on_failure(run)
-                if not self.may_fail:
+                is_connected = was_connected and isinstance(error, BrokersUnreachableError)
+                if not self.may_fail or is_connected:
                     text = f"{self._name}: {type(error).__name__}: {error}"
                     self._world.break_rule("failure", text)
-                await asyncio.sleep(_RETRY_S)
+                await self._stay_busy(_RETRY_S)
                 # the instance id of a killed member is in use until its session ends
                 if isinstance(error, MemberFailedError):
                     return
@@ -126,7 +153,7 @@ class Reader:
         self._rules.begin_leave(run)
         try:
             async with asyncio.timeout(CLOSE_S):
-                await consumer.close()
+                await consumer.close(self.close_timeout_ms)
         except TimeoutError:
             problem = f"did not close within {CLOSE_S:g} s"
         except ClientError as error:
@@ -142,16 +169,30 @@ class Reader:
         if self.must_close:
             commits_at_end = self._plan.commits in ("auto", "at_revoke")
             self._rules.check_left(run, offsets if commits_at_end else {})
+        else:
+            self._rules.end_leave(run)
+
+    async def _stay_busy(self, least_s: float) -> None:
+        """Wait without polling."""
+        busy_s, self.busy_s = self.busy_s, 0.0
+        await asyncio.sleep(max(least_s, busy_s))
 
     async def _take_turn(self, consumer: Consumer, run: ReaderRun) -> None:
         plan, rng = self._plan, self._rng
+        began_s, fetched = self._world.elapsed_s, self._fetched(run)
         if plan.iterates:
-            self._take(run, await self._next_records(consumer))
+            found = await self._next_records(consumer)
+            self._check_wait(run, began_s)
+            self._take(run, found)
         else:
-            fetched = self._fetched(run)
             records = await consumer.poll(plan.poll_timeout_ms)
+            self._check_wait(run, began_s)
             self._rules.on_polled(run, set(records.partitions), fetched)
             self._take(run, self._arrow_records(records) if plan.takes_arrow else records)
+        if self.overlaps_commits:
+            await self._overlap_commits(consumer, run)
+            self.overlaps_commits = False
+            return  # the commit of this turn could be late, too, and the next poll too late
         await self._commit_if_due(consumer, run)
         if self.must_close and plan.commits == "auto":
             interval_s = plan.options["auto_commit_interval_ms"] / 1000
@@ -167,11 +208,17 @@ class Reader:
             if self.may_stall and rng.random() < _STALL_SHARE:
                 await asyncio.sleep(_STALL_S)
         # a poll without a timeout and without work would take all turns of the loop
-        await asyncio.sleep(plan.work_s * rng.random() + (0 if plan.poll_timeout_ms else _TURN_S))
+        await self._stay_busy(plan.work_s * rng.random() + (0 if plan.poll_timeout_ms else _TURN_S))
 
     def _fetched(self, run: ReaderRun) -> Collection[TopicPartition]:
-        is_judged = self._rules.is_healthy and len(run.owned) > 1
+        is_judged = self._rules.is_healthy and run.owned
         return self.fetched_at(self._name, self._world.elapsed_s) if is_judged else ()
+
+    def _check_wait(self, run: ReaderRun, began_s: float) -> None:
+        """Check that a poll has not waited although there were records all the time."""
+        since_s = self._world.elapsed_s - _IDLE_S
+        if began_s < since_s and self._rules.is_healthy:
+            self._rules.check_wait(run, since_s, self.fetched_at(self._name, since_s))
 
     async def _next_records(self, consumer: Consumer) -> list[Record]:
         try:
@@ -200,17 +247,56 @@ class Reader:
             return
         match self._plan.commits:
             case "after_poll":
-                await consumer.commit()
+                await self._commit(consumer, run)
             case "offsets":
-                await consumer.commit(offsets)
+                await self._commit(consumer, run, offsets)
             case "unawaited":
                 self._start_commit(consumer, run, offsets)
                 return
             case "at_revoke" if self.is_calm or self._rng.random() < _COMMIT_SHARE_AT_REVOKE:
-                await consumer.commit()
+                await self._commit(consumer, run)
             case _:
                 return
         self._rules.on_committed(run, offsets)
+
+    async def _commit(
+        self,
+        consumer: Consumer,
+        run: ReaderRun,
+        offsets: dict[TopicPartition, int] | None = None,
+    ) -> None:
+        """Commit, and tell the rules if the member was removed."""
+        began_s = self._world.elapsed_s
+        with self._rules.committing(run):
+            try:
+                await consumer.commit(offsets)
+            except CommitFailedError as error:
+                if error.code in _REMOVED:
+                    self._rules.on_fenced(run, began_s)
+                raise
+
+    async def _overlap_commits(self, consumer: Consumer, run: ReaderRun) -> None:
+        """Commit while an earlier commit of the same partitions is not answered.
+
+        The second one waits, but not longer than the timeout of calls.
+        """
+        offsets = {partition: await consumer.position(partition) for partition in run.owned}
+        if not offsets:
+            return
+        with self._rules.committing(run):
+            first = asyncio.create_task(consumer.commit(offsets))
+            await asyncio.sleep(_OVERLAP_S)
+            began_s = self._world.elapsed_s
+            with suppress(ClientError):
+                await consumer.commit(offsets)
+            took_s = self._world.elapsed_s - began_s
+            limit_s = self._plan.options["default_api_timeout_ms"] / 1000
+            if took_s > limit_s + _OVERLAP_S:
+                self._world.break_rule(
+                    "timeout", f"a commit of {self._name} took {took_s:.2f} s ({limit_s:g})"
+                )
+            with suppress(ClientError):
+                await first
 
     def _start_commit(
         self, consumer: Consumer, run: ReaderRun, offsets: dict[TopicPartition, int]
@@ -219,7 +305,8 @@ class Reader:
 
         async def commit() -> None:
             try:
-                await consumer.commit(offsets)
+                with self._rules.committing(run):
+                    await consumer.commit(offsets)
             except ClientError:
                 return
             if not self._plan.seeks:
@@ -235,13 +322,14 @@ class Reader:
         if offsets := _next_offsets(run):
             with suppress(ClientError, TimeoutError):
                 async with asyncio.timeout(CLOSE_S):
-                    await consumer.commit(offsets)
+                    await self._commit(consumer, run, offsets)
 
     async def on_revoked(self, run: ReaderRun, consumer: Consumer) -> None:
         """Commit before partitions are revoked."""
         if self._plan.commits == "at_revoke" and (offsets := _next_offsets(run)):
             try:
-                await consumer.commit()
+                with self._rules.committing(run):
+                    await consumer.commit()
             except ClientError:
                 return
             self._rules.on_committed(run, offsets)
@@ -267,6 +355,12 @@ class Reader:
                 consumer.seek(partition, offset)
                 self._rules.on_seek(run, partition, offset)
 
+    async def leave_slowly(self, run: ReaderRun) -> None:
+        """Take time in the listener of a consumer that leaves."""
+        if run.is_leaving and self._plan.slow_leave_s:
+            run.leaving_since_s = self._world.elapsed_s
+            await asyncio.sleep(self._plan.slow_leave_s)
+
     def give_up(self, run: ReaderRun, call: str, partitions: Collection[TopicPartition]) -> None:
         """Note that partitions were revoked or lost."""
         self._rules.on_given_up(run, call, partitions)
@@ -276,7 +370,7 @@ class Reader:
     async def _probe(self, consumer: Consumer, run: ReaderRun) -> None:
         """Compare what a consumer in a stable group says with what it was told and has read."""
         self._expect("assignment", set(consumer.assignment()), set(run.owned))
-        self._expect("subscription", set(consumer.subscription()), set(self._plan.topics))
+        self._expect("subscription", set(consumer.subscription()), set(self.topics))
         self._expect("paused", set(consumer.paused()), set())
         owned = sorted(run.owned)
         positions = {partition: await consumer.position(partition) for partition in owned}
@@ -310,7 +404,7 @@ class Reader:
         self._rules.begin_leave(run)
         await consumer.unsubscribe()
         self._check_left(run, offsets)
-        consumer.subscribe(list(self._plan.topics), _Listener(self, run, consumer))
+        consumer.subscribe(self._subscription, _Listener(self, run, consumer))
 
     # Pauses and seeks
 
@@ -376,6 +470,7 @@ class _Listener(RebalanceListener):
         self._reader.check_revocation(self._run, partitions)
         try:
             await self._reader.on_revoked(self._run, self._consumer)
+            await self._reader.leave_slowly(self._run)
         finally:  # an iteration with a timeout may cancel the callback
             self._reader.give_up(self._run, "revoked", partitions)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -19,47 +19,50 @@ from typing import Final
 
 import msgspec
 
-from partage.lab.environment.disk import IO_ERRORS
+from partage.broker.net.inbound_request import InboundRequest
 from partage.lab.names import CONSUMER_GROUP
 from partage.model.addresses import Address
 from partage.model.topic_partition import TopicPartition
+from partage.testing.shell_worlds.admin import WorldAdmin
 from partage.testing.shell_worlds.coordinator_history import CoordinatorHistory
 from partage.testing.shell_worlds.delivery_rules import DeliveryRules
+from partage.testing.shell_worlds.drills import Drills
+from partage.testing.shell_worlds.fault_phase import FaultPhase
+from partage.testing.shell_worlds.manual_reader import MANUAL_GROUP, ManualReader
+from partage.testing.shell_worlds.member_rules import MemberRules
 from partage.testing.shell_worlds.reader import CLOSE_S, Reader
-from partage.testing.shell_worlds.scenario import ShellScenario
+from partage.testing.shell_worlds.scenario import NEW_TOPIC, ShellScenario
 from partage.testing.shell_worlds.stable_groups import PORT, StableGroups
 from partage.testing.shell_worlds.wire_watch import FetchedPart, WireWatch
 from partage.testing.shell_worlds.writer import Writer
 from partage.testing.world.errors import InvariantError, WaitTimeoutError
-from partage.testing.world.fault_injection import ConnectionFault
 from partage.testing.world.virtual_loop import VirtualLoop
 from partage.testing.world.world import PartageWorld
+from partage.wire.apis.leave_group import LEAVE_GROUP
+from partage.wire.apis.offset_commit import OFFSET_COMMIT
 
 _WARM_UP_S: Final = 5.0
-#: The brokers' default session timeout in ZooKeeper.
-_SESSION_S: Final = 6.0
-_DISK_FAULTS: Final = tuple(sorted(IO_ERRORS))
 _BACKLOG_S: Final = 60.0
-_CONNECTION_FAULTS: Final[tuple[ConnectionFault, ...]] = (
-    "reset",
-    "stall",
-    "lose_request",
-    "lose_response",
-)
+#: The records that each writer writes while a member joins, and at the end.
+_BURST_RECORDS: Final = 12
+_LAST_RECORDS: Final = 1_000
 _CHECK_S: Final = 0.25
 _DELIVERY_S: Final = 60.0
 #: The same if connections were at most reset, and no member left, which it may fail to tell.
 _RECONNECTED_S: Final = 10.0
 #: Longer than any session: killed members leave their groups before.
 _STABLE_S: Final = 60.0
-#: A reader may be paused or cut off while it closes.
-_RESTART_S: Final = 300.0
+#: The same if no member has the default session timeout, and with the time of a slow rebalance.
+_STABLE_CLASSIC_S: Final = 40.0
+_LATE_COMMIT_SHARE: Final = 0.15
+_LATE_COMMIT_S: Final = (0.5, 4.0)
+#: The timeout of a close whose LeaveGroup is not answered in time, and the time of the answer.
+_SHORT_CLOSE_MS: Final = 1_000
+_LATE_LEAVE_S: Final = 5.0
 _FRESH_S: Final = 3.0
 _LATENCY_S: Final = 0.01
 #: Longer than the way of a response to the reader.
-_ARRIVAL_S: Final = 0.05
-#: A heartbeat is up to a second old when a pause begins.
-_SHORTER_S: Final = 1.2
+_ARRIVAL_S: Final = 0.01
 #: The most attempts to connect in a second, and the most fetches that fail, at each broker.
 _ATTEMPTS_MAX: Final = 25
 _REFUSED_MAX: Final = 40
@@ -141,6 +144,17 @@ class _ShellWorld:
             may_lose=scenario.has_faults,
             alive_s=lambda name: self._watch.last_alive_s(name),
         )
+        self._member_rules = MemberRules(
+            scenario.readers, self.rules, lambda: world.elapsed_s, world.break_rule
+        )
+        self._watch.on_request = self._on_request
+        self._watch.on_rebalance = self.rules.on_rebalance
+        self._watch.delay_s = self._delay_s
+        self._holds: dict[tuple[str, int], float] = {}
+        self._has_late_commits = False
+        self._delay_rng = Random(f"delays {scenario.seed}")
+        self._partition_counts = dict(scenario.partitions)
+        self._manual_reader: ManualReader | None = None
         for name, plan in scenario.readers.items():
             options = plan.options
             fetch_max = min(options["fetch_max_bytes"], options["buffer_bytes_max"])
@@ -229,6 +243,26 @@ class _ShellWorld:
 
     def _on_process_end(self, name: str) -> None:
         self.rules.end(name)
+        self._member_rules.on_process_end(name)
+        if name in self._world.brokers:
+            self._member_rules.on_broker_end()
+
+    def _on_request(
+        self, process: str, inbound: InboundRequest, topic_name: Callable[[bytes], str]
+    ) -> None:
+        if process in self._scenario.readers:
+            self._member_rules.on_request(process, inbound, topic_name)
+
+    def _delay_s(self, process: str, inbound: InboundRequest) -> float:
+        """Return the time for which a request waits at a slow coordinator."""
+        if process not in self._scenario.readers:
+            return 0.0
+        key = inbound.api.key
+        if hold_s := self._holds.get((process, key)):
+            return hold_s
+        rng = self._delay_rng
+        is_late = self._has_late_commits and key == OFFSET_COMMIT.key
+        return rng.uniform(*_LATE_COMMIT_S) if is_late and rng.random() < _LATE_COMMIT_SHARE else 0
 
     async def main(self) -> None:
         """The test of the world."""
@@ -255,16 +289,12 @@ class _ShellWorld:
             self._readers[name] = reader
             world.process(reader.main, name=name)
             await asyncio.sleep(self._rng.choice((0, 0, 0.3, 4)))
+        self._start_manual_reader()
         await asyncio.sleep(_WARM_UP_S)
+        self._has_late_commits = scenario.has_late_commits
         world.draw_faults(scenario.faults, within_s=scenario.faults_within_s)
-        await asyncio.gather(
-            self._kill_broker(),
-            self._restart_readers(),
-            self._pause_for_a_session(),
-            self._fail_connections(),
-            self._fail_disks(),
-            self._fail_sessions(),
-        )
+        faults = FaultPhase(world, scenario, self._readers, self._subscriptions, self._rng)
+        await asyncio.gather(faults.run(), self._change_topics())
         await asyncio.sleep(1)
         await self._recover()
         await self._stay_calm()
@@ -294,46 +324,6 @@ class _ShellWorld:
                         "fetches failed",
                     )
 
-    async def _kill_broker(self) -> None:
-        """Kill the broker now and then while the faults happen, and wait for their end."""
-        world, rng, scenario = self._world, self._rng, self._scenario
-        begin_s = world.elapsed_s
-        within_s = scenario.faults_within_s
-        for after_s in sorted(rng.uniform(0, within_s) for _ in range(scenario.broker_kills)):
-            await asyncio.sleep(max(0, begin_s + after_s - world.elapsed_s))
-            broker = rng.choice(world.brokers)
-            world.kill(broker)
-            await asyncio.sleep(rng.choice((0.05, 0.5, 3)))
-            if not world.is_running(broker):
-                world.restart(broker)
-        await asyncio.sleep(max(0, begin_s + within_s - world.elapsed_s))
-
-    async def _restart_readers(self) -> None:
-        """Let readers close and start again, one after the other, as in a rolling restart."""
-        world, scenario = self._world, self._scenario
-        rng = Random(f"restarts {scenario.seed}")
-        for _ in range(scenario.restarts):
-            await asyncio.sleep(rng.uniform(0, scenario.faults_within_s / scenario.restarts))
-            name = rng.choice(sorted(self._readers))
-            reader = self._readers[name]
-            reader.is_stopped = True
-            await self._wait_for_end(name)
-            reader.is_stopped = False
-            if not world.is_running(name):
-                world.restart(name)
-
-    async def _pause_for_a_session(self) -> None:
-        """Pause readers until their session may have ended."""
-        world, scenario = self._world, self._scenario
-        rng = Random(f"pauses {scenario.seed}")
-        for _ in range(scenario.short_pauses):
-            await asyncio.sleep(rng.uniform(0, scenario.faults_within_s / scenario.short_pauses))
-            name = rng.choice(sorted(self._readers))
-            options = scenario.readers[name].options
-            session_s = options.get("session_timeout_ms", 0) / 1000
-            if session_s:
-                world.pause(name, session_s - rng.uniform(-0.2, _SHORTER_S))
-
     async def _write_backlog(self) -> None:
         """Let the writers write some records without pauses, before the readers start."""
         for writer in self._writers:
@@ -342,53 +332,62 @@ class _ShellWorld:
             lambda: all(writer.has_backlog for writer in self._writers), timeout_s=_BACKLOG_S
         )
 
-    async def _fail_connections(self) -> None:
-        """Let single connections of readers fail."""
-        world, scenario = self._world, self._scenario
-        rng = Random(f"connections {scenario.seed}")
-        for _ in range(scenario.connection_faults):
-            await asyncio.sleep(
-                rng.uniform(0, scenario.faults_within_s / scenario.connection_faults)
-            )
-            name = rng.choice(sorted(self._readers))
-            kind: ConnectionFault = rng.choice(_CONNECTION_FAULTS)
-            world.fail_connection(name, kind, rng, for_s=rng.choice((0.5, 3, 10)))
+    def _write_burst(self) -> None:
+        """Let the writers write some records without pauses."""
+        for number, writer in enumerate(self._writers):
+            writer.is_stopped = False
+            writer.limit = writer.hurries_to = writer.record_count + _BURST_RECORDS
+            self._world.restart(f"writer-{number + 1}")
 
-    async def _fail_disks(self) -> None:
-        """Let disks of brokers fail for some time."""
-        world, scenario = self._world, self._scenario
-        rng = Random(f"disks {scenario.seed}")
-        for _ in range(scenario.disk_faults):
-            await asyncio.sleep(rng.uniform(0, scenario.faults_within_s / scenario.disk_faults))
-            operation, code = rng.choice(_DISK_FAULTS)
-            for_s = rng.choice((0.2, 2, 6))
-            world.fail_disk(rng.choice(world.brokers), operation, code, for_s)
+    async def _change_topics(self) -> None:
+        """Add a partition to a topic, and create one that patterns match."""
+        if not self._scenario.grows or len(self._world.brokers) > 1:
+            return
+        rng = Random(f"topics {self._scenario.seed}")
+        await asyncio.sleep(rng.uniform(0, self._scenario.faults_within_s / 2))
+        await self._grow_topic()
+        groups = {plan.group for plan in self._scenario.readers.values() if plan.has_pattern}
+        if groups:
+            await asyncio.sleep(rng.uniform(0, self._scenario.faults_within_s / 2))
+            await self._admin.create_topic(NEW_TOPIC)
+            self._on_new_partition(TopicPartition(NEW_TOPIC, 0))
+            for group in groups:
+                self._subscriptions[group].add(NEW_TOPIC)
+            for name, plan in self._scenario.readers.items():
+                if plan.has_pattern:
+                    self._readers[name].topics = (*plan.topics, NEW_TOPIC)
 
-    async def _fail_sessions(self) -> None:
-        """Let the coordinator of a group lose its ZooKeeper session, or almost lose it.
+    async def _grow_topic(self) -> None:
+        """Add a partition to the topic that all readers read."""
+        count = self._partition_counts["t"]
+        await self._admin.create_partitions("t", count + 1)
+        self._on_new_partition(TopicPartition("t", count))
 
-        Clients reach a broker that is cut off from ZooKeeper. A broker that pauses may go on
-        without knowing that another one has taken over.
-        """
-        world, scenario = self._world, self._scenario
-        count = scenario.session_faults if len(world.brokers) > 1 else 0
-        rng = Random(f"sessions {scenario.seed}")
-        for _ in range(count):
-            await asyncio.sleep(rng.uniform(0, scenario.faults_within_s / count))
-            broker = world.coordinator(rng.choice(sorted(self._subscriptions)))
-            if broker is None or not world.is_running(broker):
-                continue
-            for_s = _SESSION_S * rng.choice((0.3, 0.7, 1, 1.5, 3)) * rng.uniform(0.9, 1.1)
-            match rng.choice(("cut", "cut", "pause", "expire")):
-                case "cut":
-                    world.cut(broker, world.zookeeper, for_s)
-                case "pause":
-                    world.pause(broker, for_s)
-                case "expire":
-                    world.expire_session(broker)
+    def _on_new_partition(self, partition: TopicPartition) -> None:
+        self._partition_counts[partition.topic] = partition.partition + 1
+        self._coordinators.on_topics(self._watch.topics(self._partition_counts))
+        leader = Address(self._world.leader(*partition), PORT)
+        self._writers[0].add(partition, leader)
 
-    async def _wait_for_end(self, name: str) -> None:
-        await self._world.until(lambda: not self._world.is_running(name), timeout_s=_RESTART_S)
+    @property
+    def _admin(self) -> WorldAdmin:
+        return WorldAdmin(self._world)
+
+    def _start_manual_reader(self) -> None:
+        if not self._scenario.has_manual_reader:
+            return
+        topic = "u"
+        self._subscriptions[MANUAL_GROUP] = {topic}
+        has_group = self._scenario.has_manual_group
+        partitions = [
+            TopicPartition(topic, number) for number in range(self._partition_counts[topic])
+        ]
+        rng = Random(f"assigned {self._scenario.seed}")
+        reader = ManualReader(
+            "manual-reader", partitions, self.rules, self._world, rng, has_group=has_group
+        )
+        self._manual_reader = reader
+        self._world.process(reader.main, name=reader.name)
 
     def _start_writers(self) -> None:
         world, scenario = self._world, self._scenario
@@ -419,7 +418,16 @@ class _ShellWorld:
     async def _recover(self) -> None:
         world, scenario = self._world, self._scenario
         world.heal()
-        for name in [*self._readers, *(f"writer-{n + 1}" for n in range(len(self._writers)))]:
+        self._has_late_commits = False
+        assigned = self._manual_reader
+        if assigned is not None:
+            assigned.is_calm = True
+        names = [] if assigned is None else [assigned.name]
+        for name in [
+            *names,
+            *self._readers,
+            *(f"writer-{n + 1}" for n in range(len(self._writers))),
+        ]:
             if not world.is_running(name):
                 world.restart(name)
         for writer in self._writers:
@@ -432,6 +440,9 @@ class _ShellWorld:
             or scenario.connection_faults
             or scenario.disk_faults
             or scenario.brokers > 1
+            or scenario.removals
+            or scenario.has_late_commits
+            or scenario.grows
         )
         await self._wait_for_delivery(_RECONNECTED_S if is_quick else _DELIVERY_S)
 
@@ -458,23 +469,44 @@ class _ShellWorld:
 
     async def _stay_calm(self) -> None:
         world, watch = self._world, self._watch
-        await asyncio.sleep(_STABLE_S)
+        plans = self._scenario.readers.values()
+        is_classic = all("session_timeout_ms" in plan.options for plan in plans)
+        await asyncio.sleep(_STABLE_CLASSIC_S if is_classic else _STABLE_S)
         self._is_stable, self.rules.may_lose, self.rules.is_healthy = True, False, True
         for reader in self._readers.values():
             reader.may_fail = False
             reader.must_close = True
-        groups = StableGroups(world, self._scenario, watch, self.rules, self._readers, self._rng)
+        groups = StableGroups(
+            world,
+            self._scenario,
+            watch,
+            self.rules,
+            self._readers,
+            self._rng,
+            self._partition_counts,
+        )
         await groups.check_rates()
         await groups.check_answers()
         for reader in self._readers.values():
             reader.may_fail = True
-        await groups.restart_member()
+        await groups.restart_member(self._write_burst)
         if self._scenario.brokers == 1:
             await groups.restart_broker()
             await groups.reset_connections()
-        for number, writer in enumerate(self._writers):
-            writer.is_stopped, writer.limit = False, 2 * writer.limit
-            world.restart(f"writer-{number + 1}")
+        drills = Drills(
+            world,
+            self._scenario,
+            watch,
+            self.rules,
+            self._readers,
+            groups,
+            lambda name: name in self._member_rules.leaders,
+            self._grow_topic,
+            self._holds,
+        )
+        await drills.run()
+        for writer in self._writers:
+            writer.limit = writer.record_count + _LAST_RECORDS
         await asyncio.sleep(2 * self._scenario.write_every_s)
         for writer in self._writers:
             writer.is_stopped = True
@@ -484,8 +516,14 @@ class _ShellWorld:
 
     async def _close(self) -> None:
         world = self._world
-        for reader in self._readers.values():
+        if self._manual_reader is not None:
+            self._manual_reader.is_stopped = True
+        has_late_leaves = "short_close" in self._scenario.drills
+        for name, reader in self._readers.items():
             reader.is_stopped, reader.may_fail = True, True  # the group rebalances
+            if has_late_leaves:
+                self._holds[name, LEAVE_GROUP.key] = _LATE_LEAVE_S
+                reader.close_timeout_ms = _SHORT_CLOSE_MS
         slowest_s = max(plan.work_s for plan in self._scenario.readers.values())
         try:
             await world.until(
@@ -496,7 +534,12 @@ class _ShellWorld:
             world.break_rule("close", "a reader does not end")
             await asyncio.Event().wait()
         await asyncio.sleep(1)
-        self.rules.check_last_commits(self._subscriptions)
+        committing = dict(self._subscriptions)
+        if not self._scenario.has_manual_group:
+            committing.pop(MANUAL_GROUP, None)
+        self.rules.check_last_commits(committing)
+        self._check_leftovers()
+        await asyncio.sleep(_LATE_LEAVE_S if has_late_leaves else 0)
         for group in self._subscriptions:
             static = {
                 name
@@ -507,7 +550,12 @@ class _ShellWorld:
             assert coordinator is not None, "the group has a coordinator"
             if (count := self._watch.member_count(group, coordinator)) > len(static):
                 world.break_rule("close", f"{group} has {count} members at the end")
-        if any(fault.kind == "kill" and fault.target in self._readers for fault in world.plan):
+
+    def _check_leftovers(self) -> None:
+        """Check that clients that were closed left neither tasks nor timers."""
+        world = self._world
+        consumers = {*self._readers, "manual-reader"}
+        if any(fault.kind == "kill" and fault.target in consumers for fault in world.plan):
             return  # the tasks of killed processes stay until the world ends
         for task in _client_tasks():
             world.break_rule("close", f"a task of a client is left: {task.get_coro()}")

@@ -11,12 +11,30 @@ import msgspec
 from partage.lab.names import CONSUMER_GROUP
 
 CommitStyle = Literal["auto", "after_poll", "offsets", "at_revoke", "unawaited"]
+#: A disturbance of stable groups; see `partage.testing.shell_worlds.drills`.
+DrillName = Literal["grow", "busy_cut", "overlap", "late_start", "api_gap", "short_close"]
 
 _SMALL_BATCH: Final = 5
 #: Other requests on the connection of the fetches wait behind them: their timeouts are longer.
 _LONG_WAIT_MS: Final = 3_000
 _TIMEOUTS: Final = ("request_timeout_ms", "max_poll_interval_ms", "session_timeout_ms")
 _DEFAULT_MS: Final = 45_000
+_DRILLS: Final[tuple[DrillName, ...]] = (
+    "grow",
+    "busy_cut",
+    "overlap",
+    "late_start",
+    "api_gap",
+    "short_close",
+)
+_DRILLS_MAX: Final = 2
+#: The topic that is created while readers with a pattern run.
+NEW_TOPIC: Final = "w"
+_SLOW_LEAVE_S: Final = 2.0
+#: Shorter than a slow leave.
+_PATTERN_AGE_MS: Final = 500
+#: The timeout of calls that are repeated, if it is shorter than that of a request.
+_SHORT_API_TIMEOUT_MS: Final = 2_000
 #: Lists of assignors that the members of one group share.
 _STRATEGIES: Final = (
     ("range",),
@@ -41,6 +59,8 @@ class ReaderPlan(msgspec.Struct, frozen=True, kw_only=True):
         iterates: It reads with ``async for`` instead of ``poll``.
         pauses: It pauses and resumes partitions.
         keeps_pauses: It pauses most of its partitions, for a longer time.
+        has_pattern: It subscribes to a pattern that matches its topics and `NEW_TOPIC`.
+        slow_leave_s: The time of its listener when it leaves, in seconds.
         seeks: It seeks back now and then.
         resubscribes: It unsubscribes now and then, and subscribes again.
     """
@@ -57,6 +77,8 @@ class ReaderPlan(msgspec.Struct, frozen=True, kw_only=True):
     seeks: bool
     resubscribes: bool
     keeps_pauses: bool = False
+    has_pattern: bool = False
+    slow_leave_s: float = 0.0
 
 
 class ShellScenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +103,12 @@ class ShellScenario(msgspec.Struct, frozen=True, kw_only=True):
         disk_faults: How often the disk of a broker fails for a time.
         backlog: The number of records that each writer writes before the readers start.
         session_faults: How often the ZooKeeper session of a group's coordinator fails.
+        removals: How often an administrator removes a member.
+        has_late_commits: Coordinators handle some commits late, while the faults happen.
+        grows: A topic gets a partition while the faults happen, and one is created for patterns.
+        has_manual_reader: A reader without a subscription assigns partitions to itself.
+        has_manual_group: It commits in a group, and changes its assignment.
+        drills: The disturbances after all faults.
     """
 
     seed: int
@@ -101,6 +129,12 @@ class ShellScenario(msgspec.Struct, frozen=True, kw_only=True):
     disk_faults: int = 0
     backlog: int = 0
     session_faults: int = 0
+    removals: int = 0
+    has_late_commits: bool = False
+    grows: bool = False
+    has_manual_reader: bool = False
+    has_manual_group: bool = True
+    drills: tuple[DrillName, ...] = ()
 
     @property
     def has_faults(self) -> bool:
@@ -112,6 +146,8 @@ class ShellScenario(msgspec.Struct, frozen=True, kw_only=True):
             or self.connection_faults
             or self.disk_faults
             or self.session_faults
+            or self.removals
+            or self.has_late_commits
         )
 
 
@@ -171,6 +207,7 @@ def draw_scenario(seed: int, changes: Mapping[str, Any] | None = None) -> ShellS
         brokers=rng.choice((1, 1, 1, 1, 1, 1, 1, 3)),
     )
     scenario = _with_more(scenario, Random(f"more of shells {seed}"))
+    scenario = _with_drills(scenario, Random(f"drills of shells {seed}"))
     return msgspec.structs.replace(scenario, **(changes or {}))
 
 
@@ -203,6 +240,106 @@ def _with_more(scenario: ShellScenario, rng: Random) -> ShellScenario:
         disk_faults=rng.choice((0, 1, 3)) if may_fail and scenario.loses_power else 0,
         session_faults=rng.choice((0, 2, 5)) if may_fail else 0,
     )
+
+
+def _with_drills(scenario: ShellScenario, rng: Random) -> ShellScenario:
+    """Draw drills, changes of topics, removals, late commits and patterns; see `_with_more`."""
+    may_fail = scenario.has_faults
+    drills = tuple(rng.sample(_DRILLS, rng.randint(1, _DRILLS_MAX)))
+    grows = rng.random() < 0.3
+    patterns = {plan.group for plan in scenario.readers.values() if rng.random() < 0.15}
+    is_tight = scenario.brokers > 1 and rng.random() < 0.7
+    readers = {}
+    for name, plan in scenario.readers.items():
+        plan = _with_pattern(plan) if plan.group in patterns else plan
+        plan = _with_tight_buffer(plan) if is_tight else plan
+        options = dict(plan.options)
+        if grows or "grow" in drills:
+            options["metadata_max_age_ms"] = min(options["metadata_max_age_ms"], 1_000)
+        if "grow" in drills:  # a JoinGroup waits for a member longer than other requests
+            options["request_timeout_ms"] = 3_000
+            options["fetch_max_wait_ms"] = min(options["fetch_max_wait_ms"], 500)
+        if "overlap" in drills:
+            options["default_api_timeout_ms"] = _SHORT_API_TIMEOUT_MS
+        readers[name] = msgspec.structs.replace(plan, options=options)
+    if "busy_cut" in drills:
+        readers = _with_eager_group(readers)
+    has_late_commits = may_fail and rng.random() < 0.4
+    removals = rng.choice((0, 4, 8)) if may_fail and not has_late_commits else 0
+    if removals:
+        readers = {name: _with_awaited_commits(plan) for name, plan in readers.items()}
+    restarts = scenario.restarts
+    if has_late_commits:  # several commits of a member wait while its group rebalances
+        readers = {name: _with_unawaited_commits(plan) for name, plan in readers.items()}
+        restarts = max(restarts, 5)
+    return msgspec.structs.replace(
+        scenario,
+        readers=readers,
+        drills=drills,
+        grows=grows,
+        removals=removals,
+        has_late_commits=has_late_commits,
+        restarts=restarts,
+        has_manual_reader=rng.random() < 0.3,
+        has_manual_group=rng.random() < 0.5,
+    )
+
+
+def _with_pattern(plan: ReaderPlan) -> ReaderPlan:
+    """Subscribe to a pattern, and leave slowly: several refreshes of the topics take place then."""
+    age_ms = _PATTERN_AGE_MS
+    return msgspec.structs.replace(
+        plan,
+        has_pattern=True,
+        topics=("t", "u"),
+        slow_leave_s=_SLOW_LEAVE_S,
+        options={**plan.options, "metadata_max_age_ms": age_ms},
+    )
+
+
+def _with_tight_buffer(plan: ReaderPlan) -> ReaderPlan:
+    """Let the fetches of one broker take all room, while a partition is paused and behind."""
+    shortest_ms = min(plan.options.get(name, _DEFAULT_MS) for name in _TIMEOUTS)
+    options = {
+        **plan.options,
+        "max_poll_records": 1,
+        "buffer_bytes_max": 2_000,
+        "max_partition_fetch_bytes": 1_048_576,
+        "fetch_max_bytes": 52_428_800,
+        "fetch_min_bytes": 1,
+        "fetch_max_wait_ms": _LONG_WAIT_MS if shortest_ms > 2 * _LONG_WAIT_MS else 500,
+    }
+    return msgspec.structs.replace(
+        plan, options=options, pauses=True, keeps_pauses=False, iterates=False, seeks=False
+    )
+
+
+def _with_unawaited_commits(plan: ReaderPlan) -> ReaderPlan:
+    is_awaited = plan.commits in ("after_poll", "offsets")
+    return msgspec.structs.replace(plan, commits="unawaited" if is_awaited else plan.commits)
+
+
+def _with_awaited_commits(plan: ReaderPlan) -> ReaderPlan:
+    """Let a member of a classic group learn of its removal by the commit after a poll."""
+    if "session_timeout_ms" not in plan.options:
+        return plan
+    options = {**plan.options, "enable_auto_commit": False}
+    return msgspec.structs.replace(plan, commits="after_poll", options=options)
+
+
+def _with_eager_group(readers: Mapping[str, ReaderPlan]) -> dict[str, ReaderPlan]:
+    """Let the members of a classic group give up all in a rebalance, and poll rarely."""
+    strategies = {"partition_assignment_strategy": ["range"], "max_poll_interval_ms": 20_000}
+    return {
+        name: plan
+        if "session_timeout_ms" not in plan.options
+        else msgspec.structs.replace(
+            plan,
+            commits="after_poll" if plan.commits == "auto" else plan.commits,
+            options={**plan.options, **strategies, "enable_auto_commit": False},
+        )
+        for name, plan in readers.items()
+    }
 
 
 def _group_options(rng: Random) -> dict[str, Any]:

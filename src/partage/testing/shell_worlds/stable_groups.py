@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from itertools import pairwise
 from random import Random
@@ -53,6 +53,8 @@ _RESETS: Final = 5
 _RESET_S: Final = 0.45
 _LATENCY_S: Final = 0.01
 _SHORT_WAIT_S: Final = 0.5
+#: The shortest time from a response to the arrival of the next request.
+_ROUND_TRIP_S: Final = 0.0002
 #: Connections of the member, of the fetcher, and of the first request for metadata.
 _CONNECTIONS_MAX: Final = 3
 #: A member learns of a rebalance by a heartbeat, and acts on it when its user polls.
@@ -75,6 +77,7 @@ class StableGroups:
         rules: What the readers own and read.
         readers: The reader processes, by name.
         rng: Draws actions.
+        partition_counts: The number of partitions of each topic.
     """
 
     def __init__(
@@ -85,7 +88,9 @@ class StableGroups:
         rules: DeliveryRules,
         readers: Mapping[str, Reader],
         rng: Random,
+        partition_counts: Mapping[str, int],
     ) -> None:
+        self._partition_counts = partition_counts
         self._world = world
         self._scenario = scenario
         self._watch = watch
@@ -93,7 +98,8 @@ class StableGroups:
         self._readers = readers
         self._rng = rng
 
-    def _plans(self, group: str) -> dict[str, ReaderPlan]:
+    def plans(self, group: str) -> dict[str, ReaderPlan]:
+        """Return the readers of a group, by name."""
         plans = self._scenario.readers
         return {name: plan for name, plan in plans.items() if plan.group == group}
 
@@ -103,8 +109,8 @@ class StableGroups:
 
     def _partitions(self, names: Collection[str]) -> set[TopicPartition]:
         """Return the partitions that readers subscribe to."""
-        topics = {topic for name in names for topic in self._scenario.readers[name].topics}
-        counts = self._scenario.partitions.items()
+        topics = {topic for name in names for topic in self._readers[name].topics}
+        counts = self._partition_counts.items()
         return {TopicPartition(t, n) for t, count in counts if t in topics for n in range(count)}
 
     def _owners(self, names: Collection[str]) -> dict[TopicPartition, list[str]]:
@@ -114,7 +120,8 @@ class StableGroups:
                 owners.setdefault(partition, []).append(name)
         return owners
 
-    def _is_assigned(self, names: Collection[str]) -> bool:
+    def is_assigned(self, names: Collection[str]) -> bool:
+        """True if each partition has one owner, and the owners are these readers."""
         owners = self._owners(names)
         is_unique = all(len(each) == 1 for each in owners.values())
         return is_unique and owners.keys() == self._partitions(names)
@@ -131,16 +138,21 @@ class StableGroups:
             self._check_heartbeats(name, begin_s)
             self._check_connections(name)
 
-    def _counts(self, name: str) -> dict[str, int]:
+    def counts(self, name: str) -> dict[str, int]:
+        """Return the numbers of requests of a reader, by API."""
         counts = self._watch.requests_by.items()
         return {api: count for (process, api), count in counts if process == name}
 
     def _check_requests(self, name: str) -> None:
-        counts = self._counts(name)
+        counts = self.counts(name)
         for api in _NEEDLESS:
             if counts.get(api, 0):
                 self._world.break_rule("calm", f"{name} sent {counts[api]} {api} requests")
-        for api, rate in _RATE_MAX.items():
+        age_ms = self._scenario.readers[name].options["metadata_max_age_ms"]
+        # for each topic, for the subscription, and for the assignment of a leader
+        refreshes = 1_250 * (2 + len(self._readers[name].topics)) / age_ms
+        rates = {**_RATE_MAX, "Metadata": max(_RATE_MAX["Metadata"], refreshes)}
+        for api, rate in rates.items():
             if counts.get(api, 0) > rate * CALM_S * len(self._world.brokers):
                 self._world.break_rule(
                     "calm", f"{name} sent {counts[api]} {api} requests in {CALM_S:g} s"
@@ -173,8 +185,8 @@ class StableGroups:
             except WaitTimeoutError:
                 self._world.break_rule("answers", f"{name} did not answer")
         for group in self._groups:
-            names = self._plans(group)
-            if not self._is_assigned(names):
+            names = self.plans(group)
+            if not self.is_assigned(names):
                 self._world.break_rule("answers", f"{group} has the owners {self._owners(names)}")
             await self._describe(group)
 
@@ -184,7 +196,7 @@ class StableGroups:
         return _PROBE_S + self._turn_s(plan.group) + float(waits_s)
 
     async def _describe(self, group: str) -> None:
-        plans = self._plans(group)
+        plans = self.plans(group)
         coordinator = self._world.coordinator(group)
         assert coordinator is not None, "the group has a coordinator"
         connection = await Connection.open(Address(coordinator, PORT), ClientOptions())
@@ -242,8 +254,8 @@ class StableGroups:
             {each.client_host.removeprefix("/"): each.instance_id for each in described.members},
         )
         for each in described.members:
-            plan = self._scenario.readers[each.client_host.removeprefix("/")]
-            is_expected = sorted(each.subscribed_topic_names) == sorted(plan.topics)
+            topics = self._readers[each.client_host.removeprefix("/")].topics
+            is_expected = sorted(each.subscribed_topic_names) == sorted(topics)
             if not is_expected or each.member_epoch != described.group_epoch:
                 self._world.break_rule("answers", f"ConsumerGroupDescribe has the member {each}")
         return {
@@ -256,7 +268,7 @@ class StableGroups:
         }
 
     def _check_instances(self, group: str, found: dict[str, str | None]) -> None:
-        plans = self._plans(group).items()
+        plans = self.plans(group).items()
         expected = {name: plan.options.get("group_instance_id") for name, plan in plans}
         if found != expected:
             self._world.break_rule("answers", f"{group} has the instances {found}")
@@ -277,7 +289,7 @@ class StableGroups:
         limit_s = _RECONNECT_S + max(waits_ms, default=0) / 1000
         await asyncio.sleep(limit_s)
         for name, reader in self._readers.items():
-            counts = self._counts(name)
+            counts = self.counts(name)
             if not watch.beats_s[name]:
                 world.break_rule("reconnect", f"{name} sent no heartbeat in {limit_s:g} s")
             is_busy = reader.is_behind or reader.owns_nothing
@@ -304,6 +316,7 @@ class StableGroups:
             return  # each lookup of the coordinator would wait behind a fetch until the next reset
         owned = {name: set(self._rules.owned(name)) for name in self._readers}
         for _ in range(_RESETS):
+            waiting = [name for name in self._readers if self._watch.waits_for_fetch(name)]
             for name in self._readers:
                 self._world.reset_connections(name)
             await asyncio.sleep(_LATENCY_S)
@@ -311,64 +324,83 @@ class StableGroups:
             await asyncio.sleep(_RESET_S)
             for name, reader in self._readers.items():
                 is_busy = reader.is_behind or reader.owns_nothing
-                if not self._counts(name).get("Fetch") and not is_busy:
+                if not self.counts(name).get("Fetch") and not is_busy:
                     self._world.break_rule(
                         "reconnect", f"{name} sent no Fetch within {_RESET_S:g} s after a reset"
                     )
+            for name in waiting:
+                self._check_metadata(name)
             await asyncio.sleep(wait_s)
         await asyncio.sleep(_RECONNECT_S)
         for name in self._readers:
-            if self._counts(name).get("JoinGroup") or set(self._rules.owned(name)) != owned[name]:
+            if self.counts(name).get("JoinGroup") or set(self._rules.owned(name)) != owned[name]:
                 self._world.break_rule("reconnect", f"{name} joined after a reset")
             if not self._watch.beats_s[name]:
                 self._world.break_rule("reconnect", f"{name} sent no heartbeat after a reset")
             self._check_connections(name)
 
+    def _check_metadata(self, name: str) -> None:
+        """Check that a reader whose fetch has failed fetches with new metadata only."""
+        fetched_s = self._watch.fetched_s.get(name)
+        metadata_s = self._watch.metadata_s.get(name)
+        if fetched_s is None:
+            return
+        if metadata_s is None or fetched_s < metadata_s + _ROUND_TRIP_S:
+            self._world.break_rule("stale", f"{name} fetched without new metadata after a reset")
+
     def _turn_s(self, group: str) -> float:
         """Return the longest time between the end of a poll and that of the next one."""
         return max(
             plan.work_s + (ITERATION_S if plan.iterates else plan.poll_timeout_ms / 1000)
-            for plan in self._plans(group).values()
+            for plan in self.plans(group).values()
         )
 
-    def _rebalance_s(self, group: str) -> float:
+    def rebalance_s(self, group: str) -> float:
+        """Return the longest time of a rebalance without faults."""
         delay_ms = self._scenario.settings["group.initial.rebalance.delay.ms"]
         step_s = _HEARTBEAT_S + self._turn_s(group)
         # The leader's Metadata request waits behind a fetch on the same connection.
-        waits_ms = (plan.options["fetch_max_wait_ms"] for plan in self._plans(group).values())
+        waits_ms = (plan.options["fetch_max_wait_ms"] for plan in self.plans(group).values())
         wait_s: float = (int(delay_ms) + max(waits_ms, default=0)) / 1000
         return _STEPS * step_s + wait_s + _REBALANCE_S
 
-    async def restart_member(self) -> None:
-        """Let one reader leave and join: its group soon has owners again, with few joins."""
+    async def restart_member(self, write_burst: Callable[[], None]) -> None:
+        """Let one reader leave and join: its group soon has owners again, with few joins.
+
+        Args:
+            write_burst: Called before the reader joins: it then finds new records.
+        """
         name = self._rng.choice(sorted(self._readers))
         plan, reader = self._scenario.readers[name], self._readers[name]
-        others = [each for each in self._plans(plan.group) if each != name]
+        others = [each for each in self.plans(plan.group) if each != name]
         is_static = "group_instance_id" in plan.options
-        limit_s = self._rebalance_s(plan.group)
+        limit_s = self.rebalance_s(plan.group)
         self._watch.reset_counts()
         reader.is_stopped = True
         await self._world.until(lambda: not self._world.is_running(name), timeout_s=30)
         if others and not is_static:
-            await self._wait_until_assigned(others, f"{name} left", limit_s)
+            await self.wait_until_assigned(others, f"{name} left", limit_s)
         reader.is_stopped = False
-        self._check_joins(others, f"{name} left", 0 if is_static else _JOINS_MAX)
+        self.check_joins(others, f"{name} left", 0 if is_static else _JOINS_MAX)
+        write_burst()
         self._world.restart(name)
-        await self._wait_until_assigned([*others, name], f"{name} joined", limit_s)
+        await self.wait_until_assigned([*others, name], f"{name} joined", limit_s)
         await asyncio.sleep(limit_s)
-        self._check_joins(others, f"{name} joined", 0 if is_static else 2 * _JOINS_MAX)
+        self.check_joins(others, f"{name} joined", 0 if is_static else 2 * _JOINS_MAX)
 
-    async def _wait_until_assigned(self, names: list[str], after: str, limit_s: float) -> None:
+    async def wait_until_assigned(self, names: list[str], after: str, limit_s: float) -> None:
+        """Wait until each partition has one owner, and check that this does not take too long."""
         try:
-            await self._world.until(lambda: self._is_assigned(names), timeout_s=limit_s)
+            await self._world.until(lambda: self.is_assigned(names), timeout_s=limit_s)
         except WaitTimeoutError:
             self._world.break_rule(
                 "rebalance", f"{limit_s:.1f} s after {after}, the owners are {self._owners(names)}"
             )
 
-    def _check_joins(self, names: list[str], after: str, joins_max: int) -> None:
+    def check_joins(self, names: list[str], after: str, joins_max: int) -> None:
+        """Check that readers have not joined more often since `WireWatch.reset_counts`."""
         for name in names:
-            count = self._counts(name).get("JoinGroup", 0)
+            count = self.counts(name).get("JoinGroup", 0)
             if count > joins_max:
                 self._world.break_rule("rebalance", f"{name} joined {count} times after {after}")
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import msgspec
+
 from partage.broker.broker import Broker
 from partage.broker.net.inbound_request import Handler, InboundRequest
 from partage.coordinator.consumer_group.group import ConsumerGroup
@@ -21,12 +23,16 @@ from partage.model.topic_partition import TopicPartition
 from partage.testing.shell_worlds.coordinator_history import CoordinatorHistory
 from partage.testing.world.request_recorder import RequestRecorder
 from partage.testing.world.virtual_loop import VirtualLoop
+from partage.wire.apis.api_versions import API_VERSIONS
 from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
-from partage.wire.apis.fetch import FETCH
+from partage.wire.apis.fetch import FETCH, FetchRequest
 from partage.wire.apis.heartbeat import HEARTBEAT
 from partage.wire.apis.join_group import JOIN_GROUP
+from partage.wire.apis.leave_group import LEAVE_GROUP
+from partage.wire.apis.metadata import METADATA
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
 from partage.wire.apis.sync_group import SYNC_GROUP
+from partage.wire.frames import encode_response_frame
 from partage.wire.records.batch import whole_batches
 
 #: Errors of commits that may be stored nevertheless, for example because a sync has failed.
@@ -38,6 +44,8 @@ _UNCERTAIN: Final = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
+#: Longer than the way of a response to a client.
+_ON_THE_WAY_S: Final = 0.01
 #: Waits end at whole milliseconds.
 _ROUNDING_S: Final = 0.002
 #: Requests that a coordinator counts as a sign of life.
@@ -134,6 +142,15 @@ class WireWatch(RequestRecorder):
         limits: The fetch limits of each process: of a request, and of a partition.
         on_fetch: Called with the process, ``max_bytes`` and the partitions of each Fetch request.
         on_join: Called with the process of each JoinGroup request.
+        on_rebalance: Called with the group when a member leaves, or joins or gets an assignment by
+            a ConsumerGroupHeartbeat.
+        on_request: Called with the process of each request, the request, and a function that
+            returns the names of topics, when the request arrives.
+        on_end: Called with the name of each process that has ended.
+        delay_s: Returns the time for which a request of a process waits before it is handled.
+        hidden_apis: The keys of APIs that brokers do not offer on new connections of a process.
+        metadata_s: The time of the first Metadata response to each process since `reset_counts`.
+        fetched_s: The time of the first Fetch request of each process since `reset_counts`.
     """
 
     def __init__(
@@ -159,6 +176,15 @@ class WireWatch(RequestRecorder):
         self.limits: dict[str, tuple[int, int]] = {}
         self.on_fetch: Callable[[str, int, list[TopicPartition]], None] = _ignore_fetch
         self.on_join: Callable[[str], None] = lambda process: None
+        self.on_rebalance: Callable[[str], None] = lambda group: None
+        self.on_request: Callable[[str, InboundRequest, Callable[[bytes], str]], None] = (
+            lambda process, inbound, topic_name: None
+        )
+        self.delay_s: Callable[[str, InboundRequest], float] = lambda process, inbound: 0.0
+        self.hidden_apis: dict[str, int] = {}
+        self.metadata_s: dict[str, float] = {}
+        self.fetched_s: dict[str, float] = {}
+        self._asked_s: dict[str, float] = {}  # of the fetches that wait, by process
         self._on_end = on_end
         self._report = report
         self._may_rewind = may_rewind
@@ -170,6 +196,8 @@ class WireWatch(RequestRecorder):
         """Begin to count again."""
         self.requests_by.clear()
         self.beats_s.clear()
+        self.fetched_s.clear()
+        self.metadata_s.clear()
 
     def on_process_end(self, process: str) -> None:
         """Note that a process was killed, failed or ended."""
@@ -214,6 +242,22 @@ class WireWatch(RequestRecorder):
             return broker.log_manager.topic_name(topic_id) or topic_id.hex()
 
         def wrap(handler: Handler) -> Handler:
+            def receive(inbound: InboundRequest) -> None:
+                process = inbound.client_host.removeprefix("/")
+                self.on_request(process, inbound, topic_name)
+                delay_s = self.delay_s(process, inbound)
+                if delay_s:
+                    inbound.at_ms += round(1000 * delay_s)  # it is read late
+                    self._loop.call_later(delay_s, handle_late, inbound)
+                else:
+                    handle(inbound)
+
+            def handle_late(inbound: InboundRequest) -> None:
+                # A commit of a lost connection could overwrite a later one of its member.
+                is_lost = original_connection(inbound) not in broker.server.connections
+                if not is_lost or inbound.api.key != OFFSET_COMMIT.key:
+                    handle(inbound)
+
             def handle(inbound: InboundRequest) -> None:
                 process, key = inbound.client_host.removeprefix("/"), inbound.api.key
                 self.requests_by[process, inbound.api.name] += 1
@@ -227,12 +271,29 @@ class WireWatch(RequestRecorder):
                         self._watch_session(process, inbound)
                 elif key == FETCH.key:
                     self._watch_fetch(process, inbound, topic_name)
+                elif key == LEAVE_GROUP.key:
+                    self.on_rebalance(inbound.message.group_id)
+                elif key == METADATA.key:
+                    self._watch_metadata(process, inbound)
+                elif key == API_VERSIONS.key and process in self.hidden_apis:
+                    _hide_api(inbound, self.hidden_apis[process])
                 self._coordinators.on_request(broker, process, inbound, topic_name)
                 handler(inbound)
 
-            return handle
+            return receive
 
         broker.server.intercept(wrap)
+
+    def _watch_metadata(self, process: str, inbound: InboundRequest) -> None:
+        def answered(response: ObservedResponse) -> None:
+            self.metadata_s.setdefault(process, self._loop.elapsed_s)
+
+        observe_response(inbound, answered)
+
+    def waits_for_fetch(self, process: str) -> bool:
+        """True if a fetch of a process has been waiting at a broker for some time."""
+        asked_s = self._asked_s.get(process)
+        return asked_s is not None and self._loop.elapsed_s > asked_s + _ON_THE_WAY_S
 
     def _is_newest_connection(self, process: str, connection: object) -> bool:
         known = self._connections[process]
@@ -242,7 +303,10 @@ class WireWatch(RequestRecorder):
 
     def _watch_session(self, process: str, inbound: InboundRequest) -> None:
         at_s = self._loop.elapsed_s
-        if inbound.api.key == CONSUMER_GROUP_HEARTBEAT.key and inbound.message.member_epoch < 0:
+        is_consumer = inbound.api.key == CONSUMER_GROUP_HEARTBEAT.key
+        if is_consumer and inbound.message.member_epoch <= 0:
+            self.on_rebalance(inbound.message.group_id)
+        if is_consumer and inbound.message.member_epoch < 0:
             return
         if inbound.api.key == JOIN_GROUP.key:
             self.on_join(process)
@@ -254,6 +318,8 @@ class WireWatch(RequestRecorder):
             if self._parked.get(process) is inbound:
                 del self._parked[process]
             error = response.message.error_code
+            if is_consumer and response.message.assignment is not None:
+                self.on_rebalance(inbound.message.group_id)
             is_heartbeat = inbound.api.key == HEARTBEAT.key
             # A Heartbeat that learns of a rebalance renews the session, too.
             if not error or (is_heartbeat and error == ErrorCode.REBALANCE_IN_PROGRESS):
@@ -315,10 +381,7 @@ class WireWatch(RequestRecorder):
 
         observe_response(inbound, answered)
 
-    def _watch_fetch(
-        self, process: str, inbound: InboundRequest, topic_name: Callable[[bytes], str]
-    ) -> None:
-        request = inbound.message
+    def _check_limits(self, process: str, request: FetchRequest) -> None:
         if process not in self.limits:
             return
         bytes_max, partition_max = self.limits[process]
@@ -332,6 +395,12 @@ class WireWatch(RequestRecorder):
                 f"{process} asks for {request.max_bytes} bytes, and for {largest} of a partition; "
                 f"its limits are {bytes_max} and {partition_max}",
             )
+
+    def _watch_fetch(
+        self, process: str, inbound: InboundRequest, topic_name: Callable[[bytes], str]
+    ) -> None:
+        request = inbound.message
+        self._check_limits(process, request)
         partitions = []
         for topic in request.topics:
             for each in topic.partitions:
@@ -341,12 +410,16 @@ class WireWatch(RequestRecorder):
                 parts = self.fetched[process, partition]
                 while parts and parts[-1].end > each.fetch_offset:
                     parts.pop()
-        self.on_fetch(process, request.max_bytes, partitions)
+        if process in self.limits:
+            self.on_fetch(process, request.max_bytes, partitions)
         connection, asked_s = original_connection(inbound), self._loop.elapsed_s
         self._waiting[connection] = len(partitions)
+        self._asked_s[process] = asked_s
+        self.fetched_s.setdefault(process, asked_s)
 
         def answered(response: ObservedResponse) -> None:
             self._waiting.pop(connection, None)
+            self._asked_s.pop(process, None)
             if not response.has_records:
                 waited_s = self._loop.elapsed_s - asked_s
                 self.refused_fetches[process] += waited_s < request.max_wait_ms / 1000 - _ROUNDING_S
@@ -364,3 +437,19 @@ class WireWatch(RequestRecorder):
                         self.fetched[process, partition].append(part)
 
         observe_response(inbound, answered)
+
+
+def _hide_api(inbound: InboundRequest, key: int) -> None:
+    """Remove an API from the response to an ApiVersions request."""
+
+    def answered(response: ObservedResponse) -> None:
+        api, version = inbound.api, inbound.version
+        left = [each for each in response.message.api_keys if each.api_key != key]
+        message = msgspec.structs.replace(response.message, api_keys=left)
+        inbound.response_buffers = encode_response_frame(
+            api.response_header_version(version),
+            inbound.correlation_id,
+            api.encode_response(version, message),
+        )
+
+    observe_response(inbound, answered)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
 from random import Random
 from typing import Final
 
@@ -38,7 +37,7 @@ class Writer:
 
     def __init__(
         self,
-        leaders: Mapping[TopicPartition, Address],
+        leaders: dict[TopicPartition, Address],
         rules: DeliveryRules,
         partitions: list[TopicPartition],
         producer_id: int,
@@ -65,7 +64,23 @@ class Writer:
     @property
     def has_backlog(self) -> bool:
         """True if it has written all that it writes without pauses."""
-        return sum(self._sequences.values()) >= self.hurries_to
+        return self.record_count >= self.hurries_to
+
+    @property
+    def record_count(self) -> int:
+        """The number of records that it has written."""
+        return sum(self._sequences.values())
+
+    def add(self, partition: TopicPartition, leader: Address) -> None:
+        """Write another partition, too.
+
+        Args:
+            partition: The partition.
+            leader: The address of its broker.
+        """
+        self._leaders[partition] = leader
+        self._turn %= len(self._partitions)  # a batch in flight keeps its partition
+        self._partitions.append(partition)
 
     async def main(self) -> None:
         """Write until ``is_stopped`` is True and no batch is in flight."""
@@ -81,7 +96,7 @@ class Writer:
                 while not self.is_stopped or self._values:
                     if self._leaders[self._partition] != address:
                         break
-                    if self._values or sum(self._sequences.values()) < self.limit:
+                    if self._values or self.record_count < self.limit:
                         await self._write(connection)
                     await asyncio.sleep(self._every_s if self.has_backlog else 0)
             except ClientError:

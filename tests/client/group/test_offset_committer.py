@@ -126,18 +126,20 @@ class TestOrder:
         assert stored(consumer, T0) == [8]
 
 
-def test_commit_waiting_for_another_times_out(faults, servers, topic):
+def test_commits_end_within_the_timeout_of_calls(faults, servers, topic):
     with Consumer(servers, group_id="g", default_api_timeout_ms=200) as consumer:
         consumer.assign([T0])
         with faults.hold("OffsetCommit") as held:
             first = consumer.commit_async({T0: 5})
             held.wait()
             second = consumer.commit_async({T0: 8})
-            with pytest.raises(CommitFailedError, match=r"default_api_timeout_ms \(200\)"):
-                second.result(30)
-            assert not first.done(), "it is on its way, and may take its request's time"
-        first.result(30)
-        assert stored(consumer, T0) == [5]
+            for commit in (first, second):
+                with pytest.raises(CommitFailedError, match=r"default_api_timeout_ms \(200\)"):
+                    commit.result(10)
+        # the coordinator had stored the first one, and may have got the second one
+        assert stored(consumer, T0) in ([5], [8])
+        consumer.commit({T0: 9})
+        assert stored(consumer, T0) == [9]
 
 
 def test_commit_before_revocation_times_out(faults, servers, topic):

@@ -38,7 +38,8 @@ class MetadataWatcher:
     ) -> None:
         self._cluster = cluster
         self._topics_changed = topics_changed
-        self._partitions_changed = partitions_changed
+        #: Called with a reason when a leader's assignment is out of date.
+        self.partitions_changed = partitions_changed
         self._wanted: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
         # partition counts at the time of the assignment; None for a missing topic
@@ -130,7 +131,7 @@ class MetadataWatcher:
         changed = sorted(name for name, count in now.items() if count != led[name])
         if changed:
             self._watched = now
-            self._partitions_changed(f"the number of partitions changed: {', '.join(changed)}")
+            self.partitions_changed(f"the number of partitions changed: {', '.join(changed)}")
 
     async def existing_topics(self, topics: Iterable[str]) -> dict[str, TopicMetadata]:
         """Return the topics that exist; report the errors of others once.

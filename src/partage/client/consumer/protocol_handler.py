@@ -13,6 +13,8 @@ from partage.bridge.consumer_protocol import ConsumerProtocol, LeaderAssignmentE
 from partage.client.cluster import Cluster
 from partage.client.consumer.assignor_topics import describe_topics
 from partage.client.consumer.metadata_watcher import MetadataWatcher
+from partage.client.consumer.unassigned_partitions import find_unassigned
+from partage.client.errors import ClientError
 from partage.client.group.coordinator_client import CoordinatorClient
 from partage.client.group.driver import now_ms
 from partage.client.loop_thread import run_in_executor
@@ -68,7 +70,7 @@ class ConsumerProtocolHandler:
             case DecodeAssignment():
                 return await self._decode(action)
             case WatchTopics():
-                await self._keep_watch(action, member.membership.protocol)
+                await self._keep_assignment(action, member)
                 return None
 
     async def _describe(self, action: EncodeSubscription, topics: frozenset[str]) -> Event:
@@ -129,11 +131,27 @@ class ConsumerProtocolHandler:
             rejoin_reason=again,
         )
 
-    async def _keep_watch(self, action: WatchTopics, protocol: str | None) -> None:
-        """Watch the topics of the unchanged assignment after a leader rejoined (KIP-814)."""
-        if protocol is not None:
-            assigning = self._embedding.decode_members(protocol, action.members)
-            await self._watching.watch_topics(assigning.topics)
+    async def _keep_assignment(self, action: WatchTopics, member: Ownership) -> None:
+        """Keep the last assignment of a static leader that returned (KIP-814).
+
+        Watch its topics. If they have got partitions that no member is assigned, rejoin.
+        """
+        membership = member.membership
+        if membership.protocol is None:
+            return
+        generation = membership.generation
+        wanted = self._embedding.decode_members(membership.protocol, action.members).topics
+        try:
+            topics = await self._cluster.with_retries(partial(self._watching.watch_topics, wanted))
+            unassigned = await self._cluster.with_retries(
+                partial(find_unassigned, self._coordinator, self._group_id, topics)
+            )
+        except ClientError as error:
+            log.info("last assignment is not checked: group=%s error=%s", self._group_id, error)
+            return
+        if unassigned and membership.generation == generation:
+            names = ", ".join(sorted({partition.topic for partition in unassigned}))
+            self._watching.partitions_changed(f"no member is assigned all partitions of {names}")
 
 
 def _story(error: Exception) -> str:

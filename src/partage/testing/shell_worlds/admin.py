@@ -11,12 +11,14 @@ from partage.client.connection import Connection
 from partage.client.errors import ClientError
 from partage.client.options import ClientOptions
 from partage.model.addresses import Address
+from partage.model.errors import ErrorCode
 from partage.testing.world.world import PartageWorld
 from partage.wire.apis.create_partitions import (
     CREATE_PARTITIONS,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
+from partage.wire.apis.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from partage.wire.apis.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
 from partage.wire.apis.leave_group import LEAVE_GROUP, LeaveGroupMember, LeaveGroupRequest
 
@@ -44,29 +46,25 @@ class WorldAdmin:
         request = CreatePartitionsRequest(topics=[added], timeout_ms=_TIMEOUT_MS)
 
         async def create(connection: Connection) -> bool:
-            await connection.send(CREATE_PARTITIONS, request)
-            # a repeated request fails, because the partitions exist
-            return await self._has_partitions(topic, count)
+            (result,) = (await connection.send(CREATE_PARTITIONS, request)).results
+            # if the response was lost, the partitions exist
+            return result.error_code in (ErrorCode.NONE, ErrorCode.INVALID_PARTITIONS)
 
         await self._repeat(create)
 
     async def create_topic(self, name: str) -> None:
         """Create a topic with one partition."""
-        for _ in range(_ATTEMPTS_MAX):
-            try:
-                await self._world.create_topic(name)
-            except (RuntimeError, TimeoutError):
-                await asyncio.sleep(_RETRY_S)
-            else:
-                return
-        self._world.break_rule("failure", f"the topic {name} could not be created")
+        created = CreatableTopic(
+            name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[]
+        )
+        request = CreateTopicsRequest(topics=[created], timeout_ms=_TIMEOUT_MS)
 
-    async def _has_partitions(self, topic: str, count: int) -> bool:
-        try:
-            self._world.leader(topic, count - 1)
-        except (LookupError, RuntimeError):
-            return False
-        return True
+        async def create(connection: Connection) -> bool:
+            (result,) = (await connection.send(CREATE_TOPICS, request)).topics
+            # if the response was lost, the topic exists
+            return result.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+
+        await self._repeat(create)
 
     async def remove_member(self, group: str, rng: Random) -> None:
         """Remove a member of a classic group, if it has any; without a coordinator, do nothing."""

@@ -244,14 +244,14 @@ class WorldBrokers:
 
         Raises:
             LookupError: the topic or the partition does not exist.
-            RuntimeError: no broker is running.
+            RuntimeError: no broker of a cluster is running.
         """
-        if self._zookeeper is None:
-            return self.names[0]
-        found = find_topic(self._running[self.any_running()], topic)
+        is_single = self._zookeeper is None
+        broker = self._latest[self.names[0]] if is_single else self._running[self.any_running()]
+        found = find_topic(broker, topic)
         if not 0 <= partition < found.partition_count:
             raise LookupError(f"topic {topic!r} has no partition {partition}")
-        return self.names[found.topic.brokers[partition] - 1]
+        return self.names[0 if is_single else found.topic.brokers[partition] - 1]
 
     def committed_offset(self, group_id: str, partition: TopicPartition, missing: int = 0) -> int:
         """Return the committed offset of a group.

@@ -169,9 +169,13 @@ class Drills:
 
     async def _late_start(self) -> None:
         """Start a consumer without a broker: its first polls fail, but none after the start."""
-        # A pattern is matched before the coordinator is looked up.
+        # A pattern is matched, and a protocol chosen, before a poll can begin to join.
         plans = self._scenario.readers.items()
-        names = [name for name, plan in plans if not plan.has_pattern]
+        names = [
+            name
+            for name, plan in plans
+            if not plan.has_pattern and plan.options.get("group_protocol") != "auto"
+        ]
         if not names:
             return
         name = self._rng.choice(names)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -21,6 +22,7 @@ from partage.model.topic_partition import TopicPartition
 from partage.testing import PartageWorld
 from partage.testing.shell_worlds.coordinator_history import CoordinatorHistory
 from partage.testing.shell_worlds.delivery_rules import DeliveryRules, ReaderRun
+from partage.testing.shell_worlds.fetch_rules import FetchRules
 from partage.testing.shell_worlds.member_rules import MemberRules
 from partage.testing.shell_worlds.runner import ShellResult
 from partage.testing.shell_worlds.scenario import draw_scenario
@@ -30,7 +32,7 @@ from partage.testing.world.errors import InvariantError
 from partage.testing.world.virtual_loop import VirtualLoop
 from partage.wire.apis.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupProtocol, JoinGroupRequest
-from partage.wire.apis.metadata import METADATA, MetadataRequest
+from partage.wire.apis.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from partage.wire.apis.offset_commit import (
     OFFSET_COMMIT,
     OffsetCommitPartition,
@@ -64,7 +66,18 @@ def test_worlds_break_no_rule() -> None:
         5000032,
         *(
             pytest.param(seed, marks=pytest.mark.slow)
-            for seed in (5000075, 5000080, 5000081, 6000016, 6000022, 6000057, 7000032)
+            for seed in (
+                20048,
+                20064,
+                20110,
+                5000075,
+                5000080,
+                5000081,
+                6000016,
+                6000022,
+                6000057,
+                7000032,
+            )
         ),
     ],
 )
@@ -472,6 +485,101 @@ def test_rule_about_members_names_what_breaks_it(
         tmp_path, requests, lambda world, watch: watch_members(world, watch, prepare)
     )
     assert broken == rule
+
+
+class CheckedFetches:
+    """Checks the fetches of a reader that owns a partition."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._world: PartageWorld
+        self._rules: DeliveryRules
+        self._fetches: FetchRules
+        self._run: ReaderRun
+
+    def broken(self, requests: Callable[[CheckedFetches, Connection], Awaitable[object]]) -> str:
+        """Return the rule that requests break."""
+        return watched_world(
+            self._directory, lambda connection: requests(self, connection), self._watch
+        )
+
+    def _watch(self, world: PartageWorld, watch: WireWatch) -> None:
+        self._world, report = world, world.break_rule
+        self._rules = DeliveryRules(
+            lambda: world.elapsed_s, watch.commits, report, may_repeat=True, may_lose=False
+        )
+        self._fetches = FetchRules({"reader-1"}, self._rules, lambda: world.elapsed_s, report)
+        watch.on_request = self._fetches.on_request
+        self._run = self._rules.start("reader-1", "g", SESSION_S)
+        self._rules.on_assigned(self._run, [PLACE])
+
+    def seek(self) -> None:
+        self._rules.on_seek(self._run, PLACE, 0)
+
+    async def reset_while_it_waits(self, connection: Connection) -> Connection:
+        """Reset the connection of a fetch that waits; return a new one."""
+
+        def reset() -> None:
+            self._fetches.on_reset("reader-1")
+            self._world.reset_connections("reader-1")
+
+        asyncio.get_running_loop().call_later(1, reset)
+        with suppress(ClientError):
+            await fetch(connection, max_wait_ms=5_000)
+        return await Connection.open(connection.address, ClientOptions())
+
+
+async def fetch(connection: Connection, *, max_wait_ms: int = 0, leader_epoch: int = 0) -> None:
+    partition = FetchPartition(
+        partition=0, fetch_offset=0, partition_max_bytes=100, current_leader_epoch=leader_epoch
+    )
+    request = FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=1000,
+        topics=[FetchTopic(topic="t", partitions=[partition])],
+    )
+    await connection.send(FETCH, request, version_max=12)
+
+
+async def fail_twice(
+    checked: CheckedFetches, connection: Connection, *, after_s: float, seeks: bool = False
+) -> None:
+    await asyncio.sleep(1)  # the partition has been owned for some time
+    await fetch(connection, leader_epoch=5)
+    await asyncio.sleep(after_s)
+    if seeks:
+        checked.seek()
+    await fetch(connection, leader_epoch=5)
+
+
+async def fetch_after_a_reset(
+    checked: CheckedFetches, connection: Connection, *, topics: list[str] | None
+) -> None:
+    opened = await checked.reset_while_it_waits(connection)
+    named = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+    await opened.send(METADATA, MetadataRequest(topics=named))
+    await fetch(opened)
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    ("requests", "rule"),
+    [
+        (partial(fail_twice, after_s=0.01), "flood"),
+        (partial(fail_twice, after_s=0.1), ""),
+        (partial(fail_twice, after_s=0.01, seeks=True), ""),
+        (partial(fetch_after_a_reset, topics=[]), "stale"),
+        (partial(fetch_after_a_reset, topics=None), "stale"),
+        (partial(fetch_after_a_reset, topics=["t"]), ""),
+    ],
+)
+def test_rule_about_failed_fetches_names_what_breaks_it(
+    tmp_path: Path,
+    requests: Callable[[CheckedFetches, Connection], Awaitable[object]],
+    rule: str,
+) -> None:
+    assert CheckedFetches(tmp_path).broken(requests) == rule
 
 
 def test_member_that_was_paused_may_revoke_late() -> None:

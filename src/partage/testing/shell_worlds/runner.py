@@ -28,6 +28,7 @@ from partage.testing.shell_worlds.coordinator_history import CoordinatorHistory
 from partage.testing.shell_worlds.delivery_rules import DeliveryRules
 from partage.testing.shell_worlds.drills import Drills
 from partage.testing.shell_worlds.fault_phase import FaultPhase
+from partage.testing.shell_worlds.fetch_rules import FetchRules
 from partage.testing.shell_worlds.manual_reader import MANUAL_GROUP, ManualReader
 from partage.testing.shell_worlds.member_rules import MemberRules
 from partage.testing.shell_worlds.reader import CLOSE_S, Reader
@@ -63,7 +64,8 @@ _FRESH_S: Final = 3.0
 _LATENCY_S: Final = 0.01
 #: Longer than the way of a response to the reader.
 _ARRIVAL_S: Final = 0.01
-#: The most attempts to connect in a second, and the most fetches that fail, at each broker.
+#: The most attempts to connect in a second, and the most fetches of a partition that fail, at each
+#: broker.
 _ATTEMPTS_MAX: Final = 25
 _REFUSED_MAX: Final = 40
 _FIRST_PRODUCER_ID: Final = 900_000
@@ -145,6 +147,9 @@ class _ShellWorld:
             alive_s=lambda name: self._watch.last_alive_s(name),
         )
         self._member_rules = MemberRules(
+            scenario.readers, self.rules, lambda: world.elapsed_s, world.break_rule
+        )
+        self._fetch_rules = FetchRules(
             scenario.readers, self.rules, lambda: world.elapsed_s, world.break_rule
         )
         self._watch.on_request = self._on_request
@@ -244,14 +249,17 @@ class _ShellWorld:
     def _on_process_end(self, name: str) -> None:
         self.rules.end(name)
         self._member_rules.on_process_end(name)
+        self._fetch_rules.on_process_end(name)
         if name in self._world.brokers:
             self._member_rules.on_broker_end()
+            self._fetch_rules.on_broker_end()
 
     def _on_request(
         self, process: str, inbound: InboundRequest, topic_name: Callable[[bytes], str]
     ) -> None:
         if process in self._scenario.readers:
             self._member_rules.on_request(process, inbound, topic_name)
+            self._fetch_rules.on_request(process, inbound, topic_name)
 
     def _delay_s(self, process: str, inbound: InboundRequest) -> float:
         """Return the time for which a request waits at a slow coordinator."""
@@ -307,21 +315,20 @@ class _ShellWorld:
         attempts_max = _ATTEMPTS_MAX * len(world.brokers)
         refused_max = _REFUSED_MAX * len(world.brokers)
         while True:
-            before = {
-                name: (world.connection_attempts(name), refused[name]) for name in self._readers
-            }
+            attempts = {name: world.connection_attempts(name) for name in self._readers}
+            refused.clear()
             await asyncio.sleep(1)
             for broker in filter(world.is_running, world.brokers):
                 if self._watch.has_lost_fetches(broker):
                     world.break_rule("close", f"fetches of lost connections wait at {broker}")
-            for name, (attempts, refusals) in before.items():
-                tried = world.connection_attempts(name) - attempts
-                failed = refused[name] - refusals
-                if tried > attempts_max or failed > refused_max:
+            for name, before in attempts.items():
+                tried = world.connection_attempts(name) - before
+                if tried > attempts_max:
+                    world.break_rule("flood", f"{name} tried to connect {tried} times in a second")
+            for (name, partition), failed in refused.items():
+                if name in self._readers and failed > refused_max:
                     world.break_rule(
-                        "flood",
-                        f"{name} tried to connect {tried} times in a second, and {failed} of its "
-                        "fetches failed",
+                        "flood", f"{failed} fetches of {partition} by {name} failed in a second"
                     )
 
     async def _write_backlog(self) -> None:
@@ -481,6 +488,7 @@ class _ShellWorld:
             self._scenario,
             watch,
             self.rules,
+            self._fetch_rules,
             self._readers,
             self._rng,
             self._partition_counts,

@@ -14,6 +14,7 @@ from partage.client.options import ClientOptions
 from partage.model.addresses import Address
 from partage.model.topic_partition import TopicPartition
 from partage.testing.shell_worlds.delivery_rules import DeliveryRules
+from partage.testing.shell_worlds.fetch_rules import FetchRules
 from partage.testing.shell_worlds.reader import ITERATION_S, Reader
 from partage.testing.shell_worlds.scenario import ReaderPlan, ShellScenario
 from partage.testing.shell_worlds.wire_watch import WireWatch
@@ -53,8 +54,6 @@ _RESETS: Final = 5
 _RESET_S: Final = 0.45
 _LATENCY_S: Final = 0.01
 _SHORT_WAIT_S: Final = 0.5
-#: The shortest time from a response to the arrival of the next request.
-_ROUND_TRIP_S: Final = 0.0002
 #: Connections of the member, of the fetcher, and of the first request for metadata.
 _CONNECTIONS_MAX: Final = 3
 #: A member learns of a rebalance by a heartbeat, and acts on it when its user polls.
@@ -75,6 +74,7 @@ class StableGroups:
         scenario: Its options.
         watch: The requests.
         rules: What the readers own and read.
+        fetch_rules: Checks their fetches.
         readers: The reader processes, by name.
         rng: Draws actions.
         partition_counts: The number of partitions of each topic.
@@ -86,6 +86,7 @@ class StableGroups:
         scenario: ShellScenario,
         watch: WireWatch,
         rules: DeliveryRules,
+        fetch_rules: FetchRules,
         readers: Mapping[str, Reader],
         rng: Random,
         partition_counts: Mapping[str, int],
@@ -95,6 +96,7 @@ class StableGroups:
         self._scenario = scenario
         self._watch = watch
         self._rules = rules
+        self._fetch_rules = fetch_rules
         self._readers = readers
         self._rng = rng
 
@@ -316,8 +318,8 @@ class StableGroups:
             return  # each lookup of the coordinator would wait behind a fetch until the next reset
         owned = {name: set(self._rules.owned(name)) for name in self._readers}
         for _ in range(_RESETS):
-            waiting = [name for name in self._readers if self._watch.waits_for_fetch(name)]
             for name in self._readers:
+                self._fetch_rules.on_reset(name)
                 self._world.reset_connections(name)
             await asyncio.sleep(_LATENCY_S)
             self._watch.reset_counts()
@@ -328,8 +330,6 @@ class StableGroups:
                     self._world.break_rule(
                         "reconnect", f"{name} sent no Fetch within {_RESET_S:g} s after a reset"
                     )
-            for name in waiting:
-                self._check_metadata(name)
             await asyncio.sleep(wait_s)
         await asyncio.sleep(_RECONNECT_S)
         for name in self._readers:
@@ -338,15 +338,6 @@ class StableGroups:
             if not self._watch.beats_s[name]:
                 self._world.break_rule("reconnect", f"{name} sent no heartbeat after a reset")
             self._check_connections(name)
-
-    def _check_metadata(self, name: str) -> None:
-        """Check that a reader whose fetch has failed fetches with new metadata only."""
-        fetched_s = self._watch.fetched_s.get(name)
-        metadata_s = self._watch.metadata_s.get(name)
-        if fetched_s is None:
-            return
-        if metadata_s is None or fetched_s < metadata_s + _ROUND_TRIP_S:
-            self._world.break_rule("stale", f"{name} fetched without new metadata after a reset")
 
     def _turn_s(self, group: str) -> float:
         """Return the longest time between the end of a poll and that of the next one."""

@@ -29,7 +29,6 @@ from partage.wire.apis.fetch import FETCH, FetchRequest
 from partage.wire.apis.heartbeat import HEARTBEAT
 from partage.wire.apis.join_group import JOIN_GROUP
 from partage.wire.apis.leave_group import LEAVE_GROUP
-from partage.wire.apis.metadata import METADATA
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
 from partage.wire.apis.sync_group import SYNC_GROUP
 from partage.wire.frames import encode_response_frame
@@ -44,8 +43,6 @@ _UNCERTAIN: Final = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
-#: Longer than the way of a response to a client.
-_ON_THE_WAY_S: Final = 0.01
 #: Waits end at whole milliseconds.
 _ROUNDING_S: Final = 0.002
 #: Requests that a coordinator counts as a sign of life.
@@ -135,7 +132,7 @@ class WireWatch(RequestRecorder):
         commits: The acknowledged commits.
         requests_by: The number of requests of each process and API since `reset_counts`.
         refused_fetches: The number of fetches of each process that were answered early, but without
-            records: at least one of their partitions has failed.
+            records, for each partition with an error; for all of them if none has one.
         beats_s: The times of the heartbeats of each process since `reset_counts`.
         alive_s: The last time at which each process renewed its session; see `last_alive_s`.
         fetched: What each process has fetched, by partition, oldest first.
@@ -149,8 +146,6 @@ class WireWatch(RequestRecorder):
         on_end: Called with the name of each process that has ended.
         delay_s: Returns the time for which a request of a process waits before it is handled.
         hidden_apis: The keys of APIs that brokers do not offer on new connections of a process.
-        metadata_s: The time of the first Metadata response to each process since `reset_counts`.
-        fetched_s: The time of the first Fetch request of each process since `reset_counts`.
     """
 
     def __init__(
@@ -166,7 +161,7 @@ class WireWatch(RequestRecorder):
         self._coordinators = coordinators
         self.commits = CommitTimeline()
         self.requests_by: Counter[tuple[str, str]] = Counter()
-        self.refused_fetches: Counter[str] = Counter()
+        self.refused_fetches: Counter[tuple[str, TopicPartition]] = Counter()
         self.beats_s: dict[str, list[float]] = defaultdict(list)
         self.alive_s: dict[str, float] = {}
         #: The number of partitions of the fetch that waits on a connection.
@@ -182,9 +177,6 @@ class WireWatch(RequestRecorder):
         )
         self.delay_s: Callable[[str, InboundRequest], float] = lambda process, inbound: 0.0
         self.hidden_apis: dict[str, int] = {}
-        self.metadata_s: dict[str, float] = {}
-        self.fetched_s: dict[str, float] = {}
-        self._asked_s: dict[str, float] = {}  # of the fetches that wait, by process
         self._on_end = on_end
         self._report = report
         self._may_rewind = may_rewind
@@ -196,8 +188,6 @@ class WireWatch(RequestRecorder):
         """Begin to count again."""
         self.requests_by.clear()
         self.beats_s.clear()
-        self.fetched_s.clear()
-        self.metadata_s.clear()
 
     def on_process_end(self, process: str) -> None:
         """Note that a process was killed, failed or ended."""
@@ -273,8 +263,6 @@ class WireWatch(RequestRecorder):
                     self._watch_fetch(process, inbound, topic_name)
                 elif key == LEAVE_GROUP.key:
                     self.on_rebalance(inbound.message.group_id)
-                elif key == METADATA.key:
-                    self._watch_metadata(process, inbound)
                 elif key == API_VERSIONS.key and process in self.hidden_apis:
                     _hide_api(inbound, self.hidden_apis[process])
                 self._coordinators.on_request(broker, process, inbound, topic_name)
@@ -283,17 +271,6 @@ class WireWatch(RequestRecorder):
             return receive
 
         broker.server.intercept(wrap)
-
-    def _watch_metadata(self, process: str, inbound: InboundRequest) -> None:
-        def answered(response: ObservedResponse) -> None:
-            self.metadata_s.setdefault(process, self._loop.elapsed_s)
-
-        observe_response(inbound, answered)
-
-    def waits_for_fetch(self, process: str) -> bool:
-        """True if a fetch of a process has been waiting at a broker for some time."""
-        asked_s = self._asked_s.get(process)
-        return asked_s is not None and self._loop.elapsed_s > asked_s + _ON_THE_WAY_S
 
     def _is_newest_connection(self, process: str, connection: object) -> bool:
         known = self._connections[process]
@@ -414,15 +391,20 @@ class WireWatch(RequestRecorder):
             self.on_fetch(process, request.max_bytes, partitions)
         connection, asked_s = original_connection(inbound), self._loop.elapsed_s
         self._waiting[connection] = len(partitions)
-        self._asked_s[process] = asked_s
-        self.fetched_s.setdefault(process, asked_s)
 
         def answered(response: ObservedResponse) -> None:
             self._waiting.pop(connection, None)
-            self._asked_s.pop(process, None)
             if not response.has_records:
-                waited_s = self._loop.elapsed_s - asked_s
-                self.refused_fetches[process] += waited_s < request.max_wait_ms / 1000 - _ROUNDING_S
+                if self._loop.elapsed_s - asked_s < request.max_wait_ms / 1000 - _ROUNDING_S:
+                    failed = [
+                        TopicPartition(
+                            topic.topic or topic_name(topic.topic_id), each.partition_index
+                        )
+                        for topic in response.message.responses
+                        for each in topic.partitions
+                        if each.error_code
+                    ]
+                    self.refused_fetches.update((process, each) for each in failed or partitions)
                 return
             for topic in response.message.responses:
                 name = topic.topic or topic_name(topic.topic_id)

@@ -227,8 +227,8 @@ def revoke_after_the_session(checked: Checked) -> None:
 
 def pass_a_partition(checked: Checked) -> None:
     for _ in range(4):
-        checked.rules.on_polled(checked.reader, {TopicPartition("t", 1)}, {PLACE})
-    checked.rules.on_polled(checked.reader, {PLACE}, {PLACE})
+        checked.rules.on_polled(checked.reader, checked.now_s, {TopicPartition("t", 1)}, {PLACE})
+    checked.rules.on_polled(checked.reader, checked.now_s, {PLACE}, {PLACE})
 
 
 def read_late(checked: Checked) -> None:
@@ -251,11 +251,11 @@ def read_after_the_removal(checked: Checked) -> None:
 
 def poll_in_vain(checked: Checked) -> None:
     checked.rules.on_rebalance("g")
-    checked.rules.on_polled(checked.reader, set(), {PLACE})
+    checked.rules.on_polled(checked.reader, checked.now_s, set(), {PLACE})
     checked.now_s = 1.0
     checked.rules.on_given_up(checked.reader, "revoked", [PLACE])
     checked.rules.on_assigned(checked.reader, [PLACE])
-    checked.rules.on_polled(checked.reader, set(), {PLACE})
+    checked.rules.on_polled(checked.reader, checked.now_s, set(), {PLACE})
 
 
 @pytest.mark.parametrize(
@@ -493,7 +493,16 @@ def test_partitions_that_are_served_in_turn_are_not_passed() -> None:
     checked = Checked()
     other = TopicPartition("t", 1)
     for served in [other, PLACE] * 4:
-        checked.rules.on_polled(checked.reader, {served}, {PLACE})
+        checked.rules.on_polled(checked.reader, checked.now_s, {served}, {PLACE})
+    assert checked.broken == []
+
+
+def test_poll_in_which_a_partition_is_assigned_again_may_be_empty() -> None:
+    checked = Checked()
+    checked.now_s = 1.0
+    checked.rules.on_given_up(checked.reader, "revoked", [PLACE])
+    checked.rules.on_assigned(checked.reader, [PLACE])
+    checked.rules.on_polled(checked.reader, 0.5, set(), {PLACE})
     assert checked.broken == []
 
 

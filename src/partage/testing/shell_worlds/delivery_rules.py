@@ -333,6 +333,7 @@ class DeliveryRules:
     def on_polled(
         self,
         run: ReaderRun,
+        began_s: float,
         served: Collection[TopicPartition],
         fetched: Collection[TopicPartition],
     ) -> None:
@@ -340,10 +341,12 @@ class DeliveryRules:
 
         Args:
             run: The process.
+            began_s: When the poll began.
             served: The partitions of the records.
-            fetched: The partitions of which it had records before the poll.
+            fetched: The partitions of which it had records then.
         """
-        self._check_idle(run, served, fetched)
+        if not served and self.is_healthy:
+            self.check_wait(run, began_s, fetched)
         for partition, place in run.owned.items():
             if partition not in served and partition in fetched:
                 place.passed += bool(served)
@@ -351,16 +354,6 @@ class DeliveryRules:
             if partition in served and place.passed > len(run.owned) + 1 and self.is_healthy:
                 self._report("fairness", f"{place.passed} polls of {run.name} passed {partition}")
             place.passed = 0
-
-    def _check_idle(
-        self,
-        run: ReaderRun,
-        served: Collection[TopicPartition],
-        fetched: Collection[TopicPartition],
-    ) -> None:
-        """Check that a poll returned records if there were some, unless the group rebalances."""
-        if not served and self.is_healthy:
-            self.check_wait(run, self._now_s(), fetched)
 
     def check_wait(
         self, run: ReaderRun, since_s: float, fetched: Collection[TopicPartition]

@@ -506,6 +506,19 @@ def test_poll_in_which_a_partition_is_assigned_again_may_be_empty() -> None:
     assert checked.broken == []
 
 
+def test_poll_of_a_member_that_will_join_may_be_empty() -> None:
+    checked = Checked()
+    checked.now_s = 1.0
+    checked.rules.on_rejoin_due("reader-1")
+    checked.rules.on_polled(checked.reader, checked.now_s, set(), {PLACE})
+    assert checked.broken == []
+    checked.rules.on_given_up(checked.reader, "revoked", [PLACE])
+    checked.now_s = 2.0
+    checked.rules.on_assigned(checked.reader, [PLACE])
+    checked.rules.on_polled(checked.reader, checked.now_s, set(), {PLACE})
+    assert checked.broken == ["idle"]
+
+
 def test_record_of_a_busy_reader_may_be_late() -> None:
     checked = Checked()
     checked.rules.on_written(PLACE, 4, [b"e"])

@@ -12,7 +12,8 @@
 - ``fenced``: after a commit has failed because its member was removed, the member delivers nothing
   of the partitions that it had.
 - ``idle``: without faults, no poll waits or is empty while records of an owned partition are
-  fetched.
+  fetched. In a rebalance one may, until the partition is assigned again; a rebalance also begins
+  when a member learns of new partitions because of which it will join.
 - ``fresh``: without faults, a reader that has read all gets a new record soon.
 - ``repeat``: without faults and seeks, and with a commit before each revocation, no group reads a
   record twice.
@@ -70,6 +71,7 @@ class ReaderRun:
         is_leaving: It unsubscribes or closes. In a rebalance its partitions are lost, as in Kafka.
         has_lost: It has lost partitions while it left.
         given_up_s: When each partition that it does not own was given up.
+        began_rebalance_s: When it last learned of partitions because of which it joins.
         commit_count: The number of commits of its user that run.
         commit_ended_s: When the last of them ended; before the first one, when the run began.
         leaving_since_s: When its listener was called for a leave that goes on.
@@ -84,6 +86,7 @@ class ReaderRun:
     has_lost: bool = False
     owned: dict[TopicPartition, OwnedPlace] = field(default_factory=dict)
     given_up_s: dict[TopicPartition, float] = field(default_factory=dict)
+    began_rebalance_s: float = 0.0
     commit_count: int = 0
     commit_ended_s: float = 0.0
     leaving_since_s: float | None = None
@@ -365,7 +368,7 @@ class DeliveryRules:
             since_s: The time since which the poll has waited.
             fetched: The partitions of which it had records then.
         """
-        rebalanced_s = self._rebalanced_s.get(run.group, 0.0)
+        rebalanced_s = max(self._rebalanced_s.get(run.group, 0.0), run.began_rebalance_s)
         for partition, place in run.owned.items():
             is_steady = rebalanced_s < place.since_s <= since_s
             if partition in fetched and not place.is_paused and is_steady:
@@ -417,6 +420,13 @@ class DeliveryRules:
         self._rebalanced_s[group] = self._now_s()
         for key in [key for key in self._due if key[0] == group]:
             del self._due[key]
+
+    def on_rejoin_due(self, name: str) -> None:
+        """Note that a member learns of partitions because of which it joins: it may deliver nothing
+        from now on.
+        """
+        if (run := self._runs.get(name)) is not None:
+            run.began_rebalance_s = self._now_s()
 
     def begin_leave(self, run: ReaderRun) -> None:
         """Note that a consumer leaves its group."""

@@ -310,6 +310,19 @@ def test_position_that_is_committed_in_time_is_not_late() -> None:
     assert checked.broken == []
 
 
+def test_commit_is_late_only_after_the_coordinator_holds_none_back() -> None:
+    checked = Checked()
+    checked.read(0)
+    checked.commits.hold("reader-1", 4.0)
+    checked.commits.hold("reader-1", 2.0)
+    for checked.now_s in (0.0, 3.9, 4.9):
+        checked.rules.check_behind(checked.reader, 1.0)
+    assert checked.broken == []
+    checked.now_s = 5.1
+    checked.rules.check_behind(checked.reader, 1.0)
+    assert checked.broken == ["late_commit"]
+
+
 def test_partition_that_is_assigned_after_a_removal_may_be_read() -> None:
     checked = Checked()
     checked.rules.on_fenced(checked.reader, since_s=checked.now_s)

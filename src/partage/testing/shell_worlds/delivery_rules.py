@@ -7,7 +7,8 @@
 - ``callbacks``: only partitions that are owned are revoked or lost, and only others assigned.
 - ``commit``: when a commit returns, the coordinator has the position or a later one.
 - ``session``: a member delivers nothing when its session has ended without a heartbeat.
-- ``late_commit``: without faults, an auto commit is not much later than its interval.
+- ``late_commit``: without faults, an auto commit is not much later than its interval, counted from
+  the end of the last time in which the coordinator held a commit of the member back.
 - ``fairness``: without faults, polls serve all partitions with fetched records in turn.
 - ``fenced``: after a commit has failed because its member was removed, the member delivers nothing
   of the partitions that it had.
@@ -400,19 +401,23 @@ class DeliveryRules:
         self._uncommitted.update((run.group, partition) for partition in run.owned)
 
     def check_behind(self, run: ReaderRun, limit_s: float) -> None:
-        """Check that no position has been uncommitted for longer than a limit, in seconds."""
+        """Check that no position has been uncommitted for longer than a limit, in seconds.
+
+        While a coordinator holds a commit back, it reads no later one on the same connection.
+        """
         now_s = self._now_s()
+        held_until_s = self._commits.held_until_s.get(run.name, 0.0)
         for partition, place in run.owned.items():
             stored = self._commits.committed.get((run.group, partition), 0)
             if place.next_offset is None or place.next_offset <= stored:
                 place.behind = None
             elif place.behind is None or place.behind[1] <= stored:
                 place.behind = now_s, place.next_offset
-            elif now_s > place.behind[0] + limit_s:
+            elif now_s > max(place.behind[0], held_until_s) + limit_s:
                 self._report(
                     "late_commit",
-                    f"{run.name} read {partition} up to {place.behind[1]} {limit_s:g} s ago, "
-                    f"committed is {stored}",
+                    f"{run.name} read {partition} up to {place.behind[1]} "
+                    f"{now_s - place.behind[0]:.1f} s ago ({limit_s:g}), committed is {stored}",
                 )
 
     def on_rebalance(self, group: str) -> None:

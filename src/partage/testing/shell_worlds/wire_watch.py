@@ -93,10 +93,13 @@ class CommitTimeline:
 
     Attributes:
         committed: The last acknowledged offset of each group and partition.
+        held_until_s: The end of the last time in which the coordinator holds a commit of each
+            process back; it may be in the future.
     """
 
     def __init__(self) -> None:
         self.committed: dict[tuple[str, TopicPartition], int] = {}
+        self.held_until_s: dict[str, float] = {}
         self._commits: dict[tuple[str, TopicPartition], list[_Commit]] = defaultdict(list)
 
     def add(
@@ -112,6 +115,10 @@ class CommitTimeline:
                 self.committed[group, partition] = offset
 
         return answer
+
+    def hold(self, process: str, until_s: float) -> None:
+        """Note that the coordinator holds a commit of a process back until a time."""
+        self.held_until_s[process] = max(until_s, self.held_until_s.get(process, 0.0))
 
     def offsets_since(self, group: str, partition: TopicPartition, since_s: float) -> set[int]:
         """Return the offsets that may have been the committed one at a time or later; 0 stands for
@@ -253,6 +260,8 @@ class WireWatch(RequestRecorder):
                 self.on_request(process, inbound, topic_name)
                 delay_s = self.delay_s(process, inbound)
                 if delay_s:
+                    if inbound.api.key == OFFSET_COMMIT.key:
+                        self.commits.hold(process, self._loop.elapsed_s + delay_s)
                     inbound.at_ms += round(1000 * delay_s)  # it is read late
                     self._loop.call_later(delay_s, handle_late, inbound)
                 else:

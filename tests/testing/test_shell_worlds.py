@@ -417,7 +417,9 @@ def watch_members(
     rules = DeliveryRules(
         lambda: world.elapsed_s, watch.commits, world.break_rule, may_repeat=True, may_lose=False
     )
-    members = MemberRules({"reader-1": plan}, rules, lambda: world.elapsed_s, world.break_rule)
+    members = MemberRules(
+        {"reader-1": plan}, {"t": 1}, rules, lambda: world.elapsed_s, world.break_rule
+    )
     watch.on_request = members.on_request
     prepare(rules)
 

@@ -31,7 +31,7 @@ from partage.testing.shell_worlds.fault_phase import FaultPhase
 from partage.testing.shell_worlds.manual_reader import MANUAL_GROUP, ManualReader
 from partage.testing.shell_worlds.member_rules import MemberRules
 from partage.testing.shell_worlds.reader import CLOSE_S, Reader
-from partage.testing.shell_worlds.scenario import NEW_TOPIC, ReaderPlan, ShellScenario
+from partage.testing.shell_worlds.scenario import NEW_TOPIC, ShellScenario
 from partage.testing.shell_worlds.stable_groups import PORT, StableGroups
 from partage.testing.shell_worlds.wire_watch import FetchedPart, WireWatch
 from partage.testing.shell_worlds.writer import Writer
@@ -145,11 +145,14 @@ class _ShellWorld:
             alive_s=lambda name: self._watch.last_alive_s(name),
         )
         self._member_rules = MemberRules(
-            scenario.readers, self.rules, lambda: world.elapsed_s, world.break_rule
+            scenario.readers,
+            scenario.partitions,
+            self.rules,
+            lambda: world.elapsed_s,
+            world.break_rule,
         )
         self._watch.on_request = self._on_request
         self._watch.on_rebalance = self.rules.on_rebalance
-        self._watch.on_metadata = self._on_metadata
         self._watch.delay_s = self._delay_s
         self._holds: dict[tuple[str, int], float] = {}
         self._has_late_commits = False
@@ -189,28 +192,6 @@ class _ShellWorld:
         owned = sorted(self.rules.owned(process))
         if self._is_stable and is_eager and owned:
             self._world.break_rule("callbacks", f"{process} joins, but owns {owned}")
-
-    def _on_metadata(self, process: str, partitions: list[TopicPartition]) -> None:
-        """Tell the rules if a member joins because of new partitions that its group has not got."""
-        plan = self._scenario.readers.get(process)
-        if plan is not None and any(self._joins_for(process, plan, each) for each in partitions):
-            self.rules.on_rejoin_due(process)
-
-    def _joins_for(self, process: str, plan: ReaderPlan, partition: TopicPartition) -> bool:
-        """Return True if a member joins when it learns of a partition.
-
-        Without the consumer protocol, members join for topics that their patterns match, and the
-        leader for new partitions.
-        """
-        count = self._scenario.partitions.get(partition.topic)
-        is_new = count is not None and partition.partition >= count
-        joins = (
-            plan.has_pattern
-            if partition.topic == NEW_TOPIC
-            else is_new and process in self._member_rules.leaders
-        )
-        is_classic = "session_timeout_ms" in plan.options
-        return is_classic and joins and self.rules.owner(plan.group, partition) is None
 
     def _buffered(self, process: str) -> Iterator[tuple[TopicPartition, FetchedPart]]:
         """Yield the data that a consumer has got, and has not delivered."""

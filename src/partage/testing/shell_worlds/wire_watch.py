@@ -75,10 +75,6 @@ def _ignore_fetch(process: str, bytes_max: int, partitions: list[TopicPartition]
     """Ignore a Fetch request."""
 
 
-def _ignore_metadata(process: str, partitions: list[TopicPartition]) -> None:
-    """Ignore a Metadata response."""
-
-
 class FetchedPart(NamedTuple):
     """Data of a Fetch response: its end offset, its bytes, and the times of both."""
 
@@ -153,7 +149,6 @@ class WireWatch(RequestRecorder):
         limits: The fetch limits of each process: of a request, and of a partition.
         on_fetch: Called with the process, ``max_bytes`` and the partitions of each Fetch request.
         on_join: Called with the process of each JoinGroup request.
-        on_metadata: Called with the process and the partitions of each Metadata response.
         on_rebalance: Called with the group when a member leaves, or joins or gets an assignment by
             a ConsumerGroupHeartbeat.
         on_request: Called with the process of each request, the request, and a function that
@@ -188,7 +183,6 @@ class WireWatch(RequestRecorder):
         self.limits: dict[str, tuple[int, int]] = {}
         self.on_fetch: Callable[[str, int, list[TopicPartition]], None] = _ignore_fetch
         self.on_join: Callable[[str], None] = lambda process: None
-        self.on_metadata: Callable[[str, list[TopicPartition]], None] = _ignore_metadata
         self.on_rebalance: Callable[[str], None] = lambda group: None
         self.on_request: Callable[[str, InboundRequest, Callable[[bytes], str]], None] = (
             lambda process, inbound, topic_name: None
@@ -289,7 +283,7 @@ class WireWatch(RequestRecorder):
                 elif key == LEAVE_GROUP.key:
                     self.on_rebalance(inbound.message.group_id)
                 elif key == METADATA.key:
-                    self._watch_metadata(process, inbound, topic_name)
+                    self._watch_metadata(process, inbound)
                 elif key == API_VERSIONS.key and process in self.hidden_apis:
                     _hide_api(inbound, self.hidden_apis[process])
                 self._coordinators.on_request(broker, process, inbound, topic_name)
@@ -299,17 +293,9 @@ class WireWatch(RequestRecorder):
 
         broker.server.intercept(wrap)
 
-    def _watch_metadata(
-        self, process: str, inbound: InboundRequest, topic_name: Callable[[bytes], str]
-    ) -> None:
+    def _watch_metadata(self, process: str, inbound: InboundRequest) -> None:
         def answered(response: ObservedResponse) -> None:
             self.metadata_s.setdefault(process, self._loop.elapsed_s)
-            partitions = [
-                TopicPartition(topic.name or topic_name(topic.topic_id), each.partition_index)
-                for topic in response.message.topics
-                for each in topic.partitions
-            ]
-            self.on_metadata(process, partitions)
 
         observe_response(inbound, answered)
 

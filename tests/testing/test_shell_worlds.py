@@ -313,8 +313,8 @@ def test_position_that_is_committed_in_time_is_not_late() -> None:
 def test_commit_is_late_only_after_the_coordinator_holds_none_back() -> None:
     checked = Checked()
     checked.read(0)
-    checked.commits.hold("reader-1", 4.0)
-    checked.commits.hold("reader-1", 2.0)
+    checked.commits.hold("reader-1", 0.0, 4.0)
+    checked.commits.hold("reader-1", 1.0, 1.0)
     for checked.now_s in (0.0, 3.9, 4.9):
         checked.rules.check_behind(checked.reader, 1.0)
     assert checked.broken == []
@@ -487,6 +487,19 @@ def test_rule_about_members_names_what_breaks_it(
         tmp_path, requests, lambda world, watch: watch_members(world, watch, prepare)
     )
     assert broken == rule
+
+
+@pytest.mark.parametrize(
+    ("at_s", "delay_s", "rule"), [(0.0, 9.0, ""), (0.0, 0.1, "commit"), (9.0, 9.0, "commit")]
+)
+def test_commit_may_arrive_after_one_that_is_held_back(
+    tmp_path: Path, at_s: float, delay_s: float, rule: str
+) -> None:
+    def prepare(world: PartageWorld, watch: WireWatch) -> None:
+        watch.commits.hold("reader-1", at_s, delay_s)
+        watch_members(world, watch, start_reader)
+
+    assert watched_world(tmp_path, wait_and_commit, prepare) == rule
 
 
 def test_member_that_was_paused_may_revoke_late() -> None:

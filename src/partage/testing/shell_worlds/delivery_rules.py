@@ -33,7 +33,7 @@ from typing import Final
 
 from partage.client.consumer.records import Record
 from partage.model.topic_partition import TopicPartition
-from partage.testing.shell_worlds.wire_watch import CommitTimeline
+from partage.testing.shell_worlds.wire_watch import CommitHold, CommitTimeline
 
 #: A process learns this much later that its session has ended.
 _REACTION_S: Final = 0.2
@@ -200,6 +200,10 @@ class DeliveryRules:
         """Return when the last commit of a user ended; None while one runs, or without a user."""
         run = self._runs.get(name)
         return None if run is None or run.commit_count else run.commit_ended_s
+
+    def commit_hold(self, name: str) -> CommitHold | None:
+        """Return the last time in which commits of a process were held back; None without one."""
+        return self._commits.holds.get(name)
 
     def leaving_since_s(self, name: str) -> float | None:
         """Return when the listener of a consumer was called for a leave that goes on, or None."""
@@ -406,7 +410,8 @@ class DeliveryRules:
         While a coordinator holds a commit back, it reads no later one on the same connection.
         """
         now_s = self._now_s()
-        held_until_s = self._commits.held_until_s.get(run.name, 0.0)
+        hold = self._commits.holds.get(run.name)
+        held_until_s = 0.0 if hold is None else hold.until_s
         for partition, place in run.owned.items():
             stored = self._commits.committed.get((run.group, partition), 0)
             if place.next_offset is None or place.next_offset <= stored:

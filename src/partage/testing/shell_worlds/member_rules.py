@@ -1,6 +1,7 @@
 """The rules about the requests of members, by name:
 
-- ``commit``: without auto commit, a consumer commits only while a commit of its user runs. A commit
+- ``commit``: without auto commit, a consumer commits only while a commit of its user runs; the
+  request may arrive when the coordinator does not hold an earlier one back any longer. A commit
   names no partition that another member owns and the member gave up before its generation.
 - ``rebalance``: without faults, no member repeats a JoinGroup or SyncGroup that is not answered.
 - ``close``: without faults, a consumer that leaves looks for no more topics.
@@ -85,6 +86,9 @@ class MemberRules:
     ) -> None:
         plan, request, rules = self._plans[process], inbound.message, self._rules
         ended_s = rules.commit_ended_s(process)
+        hold = rules.commit_hold(process)
+        if ended_s is not None and hold is not None and ended_s >= hold.since_s:
+            ended_s = max(ended_s, hold.until_s)  # the request may have waited behind the held one
         is_late = ended_s is not None and self._now_s() > ended_s + _ARRIVAL_S
         if plan.commits != "auto" and is_late and rules.is_healthy:
             self._report("commit", f"{process} commits without a request of its user")

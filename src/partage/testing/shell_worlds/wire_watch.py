@@ -46,6 +46,8 @@ _UNCERTAIN: Final = frozenset(
 )
 #: Longer than the way of a response to a client.
 _ON_THE_WAY_S: Final = 0.01
+#: Longer than the time in which a coordinator answers a commit, and reads the next one.
+_ANSWER_S: Final = 0.05
 #: Waits end at whole milliseconds.
 _ROUNDING_S: Final = 0.002
 #: Requests that a coordinator counts as a sign of life.
@@ -84,18 +86,28 @@ class FetchedPart(NamedTuple):
     answered_s: float
 
 
+@dataclass
+class CommitHold:
+    """A time in which the coordinator holds commits back, one after another; it may not be over.
+
+    Meanwhile it reads no later request on the connection.
+    """
+
+    since_s: float
+    until_s: float
+
+
 class CommitTimeline:
     """The offsets that were committed, over time.
 
     Attributes:
         committed: The last acknowledged offset of each group and partition.
-        held_until_s: The end of the last time in which the coordinator holds a commit of each
-            process back; it may be in the future.
+        holds: The last time in which the coordinator holds commits of each process back.
     """
 
     def __init__(self) -> None:
         self.committed: dict[tuple[str, TopicPartition], int] = {}
-        self.held_until_s: dict[str, float] = {}
+        self.holds: dict[str, CommitHold] = {}
         self._commits: dict[tuple[str, TopicPartition], list[_Commit]] = defaultdict(list)
 
     def add(
@@ -112,9 +124,12 @@ class CommitTimeline:
 
         return answer
 
-    def hold(self, process: str, until_s: float) -> None:
-        """Note that the coordinator holds a commit of a process back until a time."""
-        self.held_until_s[process] = max(until_s, self.held_until_s.get(process, 0.0))
+    def hold(self, process: str, at_s: float, delay_s: float) -> None:
+        """Note that the coordinator holds a commit of a process back for some time."""
+        hold = self.holds.setdefault(process, CommitHold(at_s, at_s))
+        if at_s > hold.until_s + _ANSWER_S:
+            hold.since_s = at_s
+        hold.until_s = max(hold.until_s, at_s + delay_s)
 
     def offsets_since(self, group: str, partition: TopicPartition, since_s: float) -> set[int]:
         """Return the offsets that may have been the committed one at a time or later; 0 stands for
@@ -255,7 +270,7 @@ class WireWatch(RequestRecorder):
                 delay_s = self.delay_s(process, inbound)
                 if delay_s:
                     if inbound.api.key == OFFSET_COMMIT.key:
-                        self.commits.hold(process, self._loop.elapsed_s + delay_s)
+                        self.commits.hold(process, self._loop.elapsed_s, delay_s)
                     inbound.at_ms += round(1000 * delay_s)  # it is read late
                     self._loop.call_later(delay_s, handle_late, inbound)
                 else:

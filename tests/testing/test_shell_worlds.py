@@ -240,8 +240,8 @@ def revoke_after_the_session(checked: Checked) -> None:
 
 def pass_a_partition(checked: Checked) -> None:
     for _ in range(4):
-        checked.rules.on_polled(checked.reader, {TopicPartition("t", 1)}, {PLACE})
-    checked.rules.on_polled(checked.reader, {PLACE}, {PLACE})
+        checked.rules.on_polled(checked.reader, checked.now_s, {TopicPartition("t", 1)}, {PLACE})
+    checked.rules.on_polled(checked.reader, checked.now_s, {PLACE}, {PLACE})
 
 
 def read_late(checked: Checked) -> None:
@@ -264,11 +264,11 @@ def read_after_the_removal(checked: Checked) -> None:
 
 def poll_in_vain(checked: Checked) -> None:
     checked.rules.on_rebalance("g")
-    checked.rules.on_polled(checked.reader, set(), {PLACE})
+    checked.rules.on_polled(checked.reader, checked.now_s, set(), {PLACE})
     checked.now_s = 1.0
     checked.rules.on_given_up(checked.reader, "revoked", [PLACE])
     checked.rules.on_assigned(checked.reader, [PLACE])
-    checked.rules.on_polled(checked.reader, set(), {PLACE})
+    checked.rules.on_polled(checked.reader, checked.now_s, set(), {PLACE})
 
 
 @pytest.mark.parametrize(
@@ -321,6 +321,19 @@ def test_position_that_is_committed_in_time_is_not_late() -> None:
         checked.rules.check_behind(checked.reader, 1.0)
         checked.commit(offset + 1)
     assert checked.broken == []
+
+
+def test_commit_is_late_only_after_the_coordinator_holds_none_back() -> None:
+    checked = Checked()
+    checked.read(0)
+    checked.commits.hold("reader-1", 0.0, 4.0)
+    checked.commits.hold("reader-1", 1.0, 1.0)
+    for checked.now_s in (0.0, 3.9, 4.9):
+        checked.rules.check_behind(checked.reader, 1.0)
+    assert checked.broken == []
+    checked.now_s = 5.1
+    checked.rules.check_behind(checked.reader, 1.0)
+    assert checked.broken == ["late_commit"]
 
 
 def test_partition_that_is_assigned_after_a_removal_may_be_read() -> None:
@@ -417,7 +430,9 @@ def watch_members(
     rules = DeliveryRules(
         lambda: world.elapsed_s, watch.commits, world.break_rule, may_repeat=True, may_lose=False
     )
-    members = MemberRules({"reader-1": plan}, rules, lambda: world.elapsed_s, world.break_rule)
+    members = MemberRules(
+        {"reader-1": plan}, {"t": 1}, rules, lambda: world.elapsed_s, world.break_rule
+    )
     watch.on_request = members.on_request
     prepare(rules)
 
@@ -582,6 +597,19 @@ def test_rule_about_failed_fetches_names_what_breaks_it(
     assert CheckedFetches(tmp_path).broken(requests) == rule
 
 
+@pytest.mark.parametrize(
+    ("at_s", "delay_s", "rule"), [(0.0, 9.0, ""), (0.0, 0.1, "commit"), (9.0, 9.0, "commit")]
+)
+def test_commit_may_arrive_after_one_that_is_held_back(
+    tmp_path: Path, at_s: float, delay_s: float, rule: str
+) -> None:
+    def prepare(world: PartageWorld, watch: WireWatch) -> None:
+        watch.commits.hold("reader-1", at_s, delay_s)
+        watch_members(world, watch, start_reader)
+
+    assert watched_world(tmp_path, wait_and_commit, prepare) == rule
+
+
 def test_member_that_was_paused_may_revoke_late() -> None:
     checked = Checked()
     checked.now_s = SESSION_S + 0.3
@@ -601,8 +629,30 @@ def test_partitions_that_are_served_in_turn_are_not_passed() -> None:
     checked = Checked()
     other = TopicPartition("t", 1)
     for served in [other, PLACE] * 4:
-        checked.rules.on_polled(checked.reader, {served}, {PLACE})
+        checked.rules.on_polled(checked.reader, checked.now_s, {served}, {PLACE})
     assert checked.broken == []
+
+
+def test_poll_in_which_a_partition_is_assigned_again_may_be_empty() -> None:
+    checked = Checked()
+    checked.now_s = 1.0
+    checked.rules.on_given_up(checked.reader, "revoked", [PLACE])
+    checked.rules.on_assigned(checked.reader, [PLACE])
+    checked.rules.on_polled(checked.reader, 0.5, set(), {PLACE})
+    assert checked.broken == []
+
+
+def test_poll_of_a_member_that_will_join_may_be_empty() -> None:
+    checked = Checked()
+    checked.now_s = 1.0
+    checked.rules.on_rejoin_due("reader-1")
+    checked.rules.on_polled(checked.reader, checked.now_s, set(), {PLACE})
+    assert checked.broken == []
+    checked.rules.on_given_up(checked.reader, "revoked", [PLACE])
+    checked.now_s = 2.0
+    checked.rules.on_assigned(checked.reader, [PLACE])
+    checked.rules.on_polled(checked.reader, checked.now_s, set(), {PLACE})
+    assert checked.broken == ["idle"]
 
 
 def test_record_of_a_busy_reader_may_be_late() -> None:

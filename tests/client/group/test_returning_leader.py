@@ -28,9 +28,7 @@ def test_partitions_added_while_the_leader_was_away_are_assigned(member_of, serv
     add_partitions(servers, topic, PARTITIONS + 2)
     again = member_of(group_instance_id="a", **options)
     again.subscribe([topic])
-    until(
-        lambda: len(again.assignment()) + len(other.assignment()) == PARTITIONS + 2, again, other
-    )
+    until(lambda: len(again.assignment()) + len(other.assignment()) == PARTITIONS + 2, again, other)
 
 
 def test_leader_that_may_not_describe_the_group_keeps_the_assignment(

@@ -7,12 +7,14 @@
 - ``callbacks``: only partitions that are owned are revoked or lost, and only others assigned.
 - ``commit``: when a commit returns, the coordinator has the position or a later one.
 - ``session``: a member delivers nothing when its session has ended without a heartbeat.
-- ``late_commit``: without faults, an auto commit is not much later than its interval.
+- ``late_commit``: without faults, an auto commit is not much later than its interval, counted from
+  the end of the last time in which the coordinator held a commit of the member back.
 - ``fairness``: without faults, polls serve all partitions with fetched records in turn.
 - ``fenced``: after a commit has failed because its member was removed, the member delivers nothing
   of the partitions that it had.
 - ``idle``: without faults, no poll waits or is empty while records of an owned partition are
-  fetched.
+  fetched. In a rebalance one may, until the partition is assigned again; a rebalance also begins
+  when a member learns of new partitions because of which it will join.
 - ``fresh``: without faults, a reader that has read all gets a new record soon.
 - ``repeat``: without faults and seeks, and with a commit before each revocation, no group reads a
   record twice.
@@ -31,7 +33,7 @@ from typing import Final
 
 from partage.client.consumer.records import Record
 from partage.model.topic_partition import TopicPartition
-from partage.testing.shell_worlds.wire_watch import CommitTimeline
+from partage.testing.shell_worlds.wire_watch import CommitHold, CommitTimeline
 
 #: A process learns this much later that its session has ended.
 _REACTION_S: Final = 0.2
@@ -70,6 +72,7 @@ class ReaderRun:
         is_leaving: It unsubscribes or closes. In a rebalance its partitions are lost, as in Kafka.
         has_lost: It has lost partitions while it left.
         given_up_s: When each partition that it does not own was given up.
+        began_rebalance_s: When it last learned of partitions because of which it joins.
         commit_count: The number of commits of its user that run.
         commit_ended_s: When the last of them ended; before the first one, when the run began.
         leaving_since_s: When its listener was called for a leave that goes on.
@@ -84,6 +87,7 @@ class ReaderRun:
     has_lost: bool = False
     owned: dict[TopicPartition, OwnedPlace] = field(default_factory=dict)
     given_up_s: dict[TopicPartition, float] = field(default_factory=dict)
+    began_rebalance_s: float = 0.0
     commit_count: int = 0
     commit_ended_s: float = 0.0
     leaving_since_s: float | None = None
@@ -196,6 +200,10 @@ class DeliveryRules:
         """Return when the last commit of a user ended; None while one runs, or without a user."""
         run = self._runs.get(name)
         return None if run is None or run.commit_count else run.commit_ended_s
+
+    def commit_hold(self, name: str) -> CommitHold | None:
+        """Return the last time in which commits of a process were held back; None without one."""
+        return self._commits.holds.get(name)
 
     def leaving_since_s(self, name: str) -> float | None:
         """Return when the listener of a consumer was called for a leave that goes on, or None."""
@@ -333,6 +341,7 @@ class DeliveryRules:
     def on_polled(
         self,
         run: ReaderRun,
+        began_s: float,
         served: Collection[TopicPartition],
         fetched: Collection[TopicPartition],
     ) -> None:
@@ -340,10 +349,12 @@ class DeliveryRules:
 
         Args:
             run: The process.
+            began_s: When the poll began.
             served: The partitions of the records.
-            fetched: The partitions of which it had records before the poll.
+            fetched: The partitions of which it had records then.
         """
-        self._check_idle(run, served, fetched)
+        if not served and self.is_healthy:
+            self.check_wait(run, began_s, fetched)
         for partition, place in run.owned.items():
             if partition not in served and partition in fetched:
                 place.passed += bool(served)
@@ -351,16 +362,6 @@ class DeliveryRules:
             if partition in served and place.passed > len(run.owned) + 1 and self.is_healthy:
                 self._report("fairness", f"{place.passed} polls of {run.name} passed {partition}")
             place.passed = 0
-
-    def _check_idle(
-        self,
-        run: ReaderRun,
-        served: Collection[TopicPartition],
-        fetched: Collection[TopicPartition],
-    ) -> None:
-        """Check that a poll returned records if there were some, unless the group rebalances."""
-        if not served and self.is_healthy:
-            self.check_wait(run, self._now_s(), fetched)
 
     def check_wait(
         self, run: ReaderRun, since_s: float, fetched: Collection[TopicPartition]
@@ -372,7 +373,7 @@ class DeliveryRules:
             since_s: The time since which the poll has waited.
             fetched: The partitions of which it had records then.
         """
-        rebalanced_s = self._rebalanced_s.get(run.group, 0.0)
+        rebalanced_s = max(self._rebalanced_s.get(run.group, 0.0), run.began_rebalance_s)
         for partition, place in run.owned.items():
             is_steady = rebalanced_s < place.since_s <= since_s
             if partition in fetched and not place.is_paused and is_steady:
@@ -404,19 +405,24 @@ class DeliveryRules:
         self._uncommitted.update((run.group, partition) for partition in run.owned)
 
     def check_behind(self, run: ReaderRun, limit_s: float) -> None:
-        """Check that no position has been uncommitted for longer than a limit, in seconds."""
+        """Check that no position has been uncommitted for longer than a limit, in seconds.
+
+        While a coordinator holds a commit back, it reads no later one on the same connection.
+        """
         now_s = self._now_s()
+        hold = self._commits.holds.get(run.name)
+        held_until_s = 0.0 if hold is None else hold.until_s
         for partition, place in run.owned.items():
             stored = self._commits.committed.get((run.group, partition), 0)
             if place.next_offset is None or place.next_offset <= stored:
                 place.behind = None
             elif place.behind is None or place.behind[1] <= stored:
                 place.behind = now_s, place.next_offset
-            elif now_s > place.behind[0] + limit_s:
+            elif now_s > max(place.behind[0], held_until_s) + limit_s:
                 self._report(
                     "late_commit",
-                    f"{run.name} read {partition} up to {place.behind[1]} {limit_s:g} s ago, "
-                    f"committed is {stored}",
+                    f"{run.name} read {partition} up to {place.behind[1]} "
+                    f"{now_s - place.behind[0]:.1f} s ago ({limit_s:g}), committed is {stored}",
                 )
 
     def on_rebalance(self, group: str) -> None:
@@ -424,6 +430,13 @@ class DeliveryRules:
         self._rebalanced_s[group] = self._now_s()
         for key in [key for key in self._due if key[0] == group]:
             del self._due[key]
+
+    def on_rejoin_due(self, name: str) -> None:
+        """Note that a member learns of partitions because of which it joins: it may deliver nothing
+        from now on.
+        """
+        if (run := self._runs.get(name)) is not None:
+            run.began_rebalance_s = self._now_s()
 
     def begin_leave(self, run: ReaderRun) -> None:
         """Note that a consumer leaves its group."""

@@ -187,7 +187,7 @@ class Reader:
         else:
             records = await consumer.poll(plan.poll_timeout_ms)
             self._check_wait(run, began_s)
-            self._rules.on_polled(run, set(records.partitions), fetched)
+            self._rules.on_polled(run, began_s, set(records.partitions), fetched)
             self._take(run, self._arrow_records(records) if plan.takes_arrow else records)
         if self.overlaps_commits:
             await self._overlap_commits(consumer, run)

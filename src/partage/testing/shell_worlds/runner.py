@@ -147,7 +147,11 @@ class _ShellWorld:
             alive_s=lambda name: self._watch.last_alive_s(name),
         )
         self._member_rules = MemberRules(
-            scenario.readers, self.rules, lambda: world.elapsed_s, world.break_rule
+            scenario.readers,
+            scenario.partitions,
+            self.rules,
+            lambda: world.elapsed_s,
+            world.break_rule,
         )
         self._fetch_rules = FetchRules(
             scenario.readers, self.rules, lambda: world.elapsed_s, world.break_rule

@@ -43,6 +43,8 @@ _UNCERTAIN: Final = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
+#: Longer than the time in which a coordinator answers a commit, and reads the next one.
+_ANSWER_S: Final = 0.05
 #: Waits end at whole milliseconds.
 _ROUNDING_S: Final = 0.002
 #: Requests that a coordinator counts as a sign of life.
@@ -81,15 +83,28 @@ class FetchedPart(NamedTuple):
     answered_s: float
 
 
+@dataclass
+class CommitHold:
+    """A time in which the coordinator holds commits back, one after another; it may not be over.
+
+    Meanwhile it reads no later request on the connection.
+    """
+
+    since_s: float
+    until_s: float
+
+
 class CommitTimeline:
     """The offsets that were committed, over time.
 
     Attributes:
         committed: The last acknowledged offset of each group and partition.
+        holds: The last time in which the coordinator holds commits of each process back.
     """
 
     def __init__(self) -> None:
         self.committed: dict[tuple[str, TopicPartition], int] = {}
+        self.holds: dict[str, CommitHold] = {}
         self._commits: dict[tuple[str, TopicPartition], list[_Commit]] = defaultdict(list)
 
     def add(
@@ -105,6 +120,13 @@ class CommitTimeline:
                 self.committed[group, partition] = offset
 
         return answer
+
+    def hold(self, process: str, at_s: float, delay_s: float) -> None:
+        """Note that the coordinator holds a commit of a process back for some time."""
+        hold = self.holds.setdefault(process, CommitHold(at_s, at_s))
+        if at_s > hold.until_s + _ANSWER_S:
+            hold.since_s = at_s
+        hold.until_s = max(hold.until_s, at_s + delay_s)
 
     def offsets_since(self, group: str, partition: TopicPartition, since_s: float) -> set[int]:
         """Return the offsets that may have been the committed one at a time or later; 0 stands for
@@ -237,6 +259,8 @@ class WireWatch(RequestRecorder):
                 self.on_request(process, inbound, topic_name)
                 delay_s = self.delay_s(process, inbound)
                 if delay_s:
+                    if inbound.api.key == OFFSET_COMMIT.key:
+                        self.commits.hold(process, self._loop.elapsed_s, delay_s)
                     inbound.at_ms += round(1000 * delay_s)  # it is read late
                     self._loop.call_later(delay_s, handle_late, inbound)
                 else:

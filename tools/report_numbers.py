@@ -35,6 +35,7 @@ VIRTUAL_TIME = {
     "test_found.py",
     "test_idle_polls.py",
     "test_run_page.py",
+    "test_shell_worlds.py",
     "test_torn_transactions.py",
     "test_transaction_version_2_failures.py",
     "test_whatif_consumer.py",

@@ -22,7 +22,7 @@ from partage.model.topic_partition import TopicPartition
 from partage.testing import PartageWorld
 from partage.testing.shell_worlds.coordinator_history import CoordinatorHistory
 from partage.testing.shell_worlds.delivery_rules import DeliveryRules, ReaderRun
-from partage.testing.shell_worlds.fetch_rules import FetchRules
+from partage.testing.shell_worlds.fetch_retry_rules import FetchRetryRules
 from partage.testing.shell_worlds.member_rules import MemberRules
 from partage.testing.shell_worlds.runner import ShellResult
 from partage.testing.shell_worlds.scenario import draw_scenario
@@ -509,7 +509,7 @@ class CheckedFetches:
         self._directory = directory
         self._world: PartageWorld
         self._rules: DeliveryRules
-        self._fetches: FetchRules
+        self._fetches: FetchRetryRules
         self._run: ReaderRun
 
     def broken(self, requests: Callable[[CheckedFetches, Connection], Awaitable[object]]) -> str:
@@ -523,7 +523,7 @@ class CheckedFetches:
         self._rules = DeliveryRules(
             lambda: world.elapsed_s, watch.commits, report, may_repeat=True, may_lose=False
         )
-        self._fetches = FetchRules({"reader-1"}, self._rules, lambda: world.elapsed_s, report)
+        self._fetches = FetchRetryRules({"reader-1"}, self._rules, lambda: world.elapsed_s, report)
         watch.on_request = self._fetches.on_request
         self._run = self._rules.start("reader-1", "g", SESSION_S)
         self._rules.on_assigned(self._run, [PLACE])

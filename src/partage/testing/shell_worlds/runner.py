@@ -28,7 +28,7 @@ from partage.testing.shell_worlds.coordinator_history import CoordinatorHistory
 from partage.testing.shell_worlds.delivery_rules import DeliveryRules
 from partage.testing.shell_worlds.drills import Drills
 from partage.testing.shell_worlds.fault_phase import FaultPhase
-from partage.testing.shell_worlds.fetch_rules import FetchRules
+from partage.testing.shell_worlds.fetch_retry_rules import FetchRetryRules
 from partage.testing.shell_worlds.manual_reader import MANUAL_GROUP, ManualReader
 from partage.testing.shell_worlds.member_rules import MemberRules
 from partage.testing.shell_worlds.reader import CLOSE_S, Reader
@@ -153,7 +153,7 @@ class _ShellWorld:
             lambda: world.elapsed_s,
             world.break_rule,
         )
-        self._fetch_rules = FetchRules(
+        self._fetch_retry_rules = FetchRetryRules(
             scenario.readers, self.rules, lambda: world.elapsed_s, world.break_rule
         )
         self._watch.on_request = self._on_request
@@ -253,17 +253,17 @@ class _ShellWorld:
     def _on_process_end(self, name: str) -> None:
         self.rules.end(name)
         self._member_rules.on_process_end(name)
-        self._fetch_rules.on_process_end(name)
+        self._fetch_retry_rules.on_process_end(name)
         if name in self._world.brokers:
             self._member_rules.on_broker_end()
-            self._fetch_rules.on_broker_end()
+            self._fetch_retry_rules.on_broker_end()
 
     def _on_request(
         self, process: str, inbound: InboundRequest, topic_name: Callable[[bytes], str]
     ) -> None:
         if process in self._scenario.readers:
             self._member_rules.on_request(process, inbound, topic_name)
-            self._fetch_rules.on_request(process, inbound, topic_name)
+            self._fetch_retry_rules.on_request(process, inbound, topic_name)
 
     def _delay_s(self, process: str, inbound: InboundRequest) -> float:
         """Return the time for which a request waits at a slow coordinator."""
@@ -492,7 +492,7 @@ class _ShellWorld:
             self._scenario,
             watch,
             self.rules,
-            self._fetch_rules,
+            self._fetch_retry_rules,
             self._readers,
             self._rng,
             self._partition_counts,

@@ -14,7 +14,7 @@ from partage.client.options import ClientOptions
 from partage.model.addresses import Address
 from partage.model.topic_partition import TopicPartition
 from partage.testing.shell_worlds.delivery_rules import DeliveryRules
-from partage.testing.shell_worlds.fetch_rules import FetchRules
+from partage.testing.shell_worlds.fetch_retry_rules import FetchRetryRules
 from partage.testing.shell_worlds.reader import ITERATION_S, Reader
 from partage.testing.shell_worlds.scenario import ReaderPlan, ShellScenario
 from partage.testing.shell_worlds.wire_watch import WireWatch
@@ -86,7 +86,7 @@ class StableGroups:
         scenario: ShellScenario,
         watch: WireWatch,
         rules: DeliveryRules,
-        fetch_rules: FetchRules,
+        fetch_rules: FetchRetryRules,
         readers: Mapping[str, Reader],
         rng: Random,
         partition_counts: Mapping[str, int],
@@ -96,7 +96,7 @@ class StableGroups:
         self._scenario = scenario
         self._watch = watch
         self._rules = rules
-        self._fetch_rules = fetch_rules
+        self._fetch_retry_rules = fetch_rules
         self._readers = readers
         self._rng = rng
 
@@ -319,7 +319,7 @@ class StableGroups:
         owned = {name: set(self._rules.owned(name)) for name in self._readers}
         for _ in range(_RESETS):
             for name in self._readers:
-                self._fetch_rules.on_reset(name)
+                self._fetch_retry_rules.on_reset(name)
                 self._world.reset_connections(name)
             await asyncio.sleep(_LATENCY_S)
             self._watch.reset_counts()

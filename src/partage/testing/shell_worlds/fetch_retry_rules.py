@@ -50,7 +50,7 @@ class _Failure(NamedTuple):
     answered_s: float
 
 
-class FetchRules:
+class FetchRetryRules:
     """Checks the fetches of the readers of a world.
 
     Args:

@@ -82,9 +82,9 @@ def shells(
 ) -> None:
     """Run the production broker and consumers in simulated worlds, and check what they read.
 
-    The worlds of lab run have the state machines in shells of the simulator. Here the connections,
-    the fetcher and the broker's server are those of production. The exit code is 1 if a rule was
-    broken. A seed gives the same world on any machine.
+    The worlds of lab run have production brokers and simulated clients. Here the consumers are
+    those of production, too. The exit code is 1 if a rule was broken. A seed gives the same world
+    on any machine.
 
     \b
     Examples:

@@ -366,7 +366,10 @@ class Ownership:
         if isinstance(self.step, ApplyingAssignment) and not self._is_handing_over:
             reason = "rejoin after revoking partitions for other members"
             self._forward(outcome, RejoinRequested(at_ms=at_ms, reason=reason))
-        self._call_listener(outcome, ListenerCallback.REVOKED, partitions)
+        # After a session without an answer, other members may own the partitions.
+        is_late = self.membership.link.is_session_expired
+        callback = ListenerCallback.LOST if is_late else ListenerCallback.REVOKED
+        self._call_listener(outcome, callback, partitions)
 
     def _apply(
         self, outcome: Outcome, task: ApplyingAssignment, target: Partitions, at_ms: int

@@ -49,3 +49,15 @@ def test_coroutine_function_as_invariant_is_refused(world) -> None:
             world.always(holds)
 
     world.run(scenario)
+
+
+def test_leader_of_a_partition_that_does_not_exist_is_refused(world) -> None:
+    async def scenario():
+        await world.create_topic("orders", partitions=2)
+        assert world.leader("orders", 1) == world.broker
+        with pytest.raises(LookupError, match="topic 'orders' has no partition 2"):
+            world.leader("orders", 2)
+        with pytest.raises(LookupError, match="no topic 'order'; did you mean 'orders'"):
+            world.leader("order", 0)
+
+    world.run(scenario)

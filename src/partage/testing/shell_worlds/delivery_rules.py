@@ -52,6 +52,7 @@ class OwnedPlace:
         restarted_s: When it was told, or of the last seek.
         behind: The time since which a position is not committed, and the position.
         passed: The number of polls that did not serve it, although its records were there.
+        owned_max: The most partitions that the process owned in these polls.
     """
 
     since_s: float
@@ -60,6 +61,7 @@ class OwnedPlace:
     is_paused: bool = False
     behind: tuple[float, int] | None = None
     passed: int = 0
+    owned_max: int = 0
 
 
 @dataclass
@@ -358,10 +360,11 @@ class DeliveryRules:
         for partition, place in run.owned.items():
             if partition not in served and partition in fetched:
                 place.passed += bool(served)
+                place.owned_max = max(place.owned_max, len(run.owned))
                 continue
-            if partition in served and place.passed > len(run.owned) + 1 and self.is_healthy:
+            if partition in served and place.passed > place.owned_max + 1 and self.is_healthy:
                 self._report("fairness", f"{place.passed} polls of {run.name} passed {partition}")
-            place.passed = 0
+            place.passed = place.owned_max = 0
 
     def check_wait(
         self, run: ReaderRun, since_s: float, fetched: Collection[TopicPartition]

@@ -286,14 +286,18 @@ def _with_drills(scenario: ShellScenario, rng: Random) -> ShellScenario:
 
 
 def _with_pattern(plan: ReaderPlan) -> ReaderPlan:
-    """Subscribe to a pattern, and leave slowly: several refreshes of the topics take place then."""
+    """Subscribe to a pattern, and leave slowly: several refreshes of the topics take place then.
+
+    A refresh waits behind a fetch, so that calls would take long with fetches that wait longer.
+    """
     age_ms = _PATTERN_AGE_MS
+    wait_ms = min(plan.options["fetch_max_wait_ms"], age_ms)
     return msgspec.structs.replace(
         plan,
         has_pattern=True,
         topics=("t", "u"),
         slow_leave_s=_SLOW_LEAVE_S,
-        options={**plan.options, "metadata_max_age_ms": age_ms},
+        options={**plan.options, "metadata_max_age_ms": age_ms, "fetch_max_wait_ms": wait_ms},
     )
 
 

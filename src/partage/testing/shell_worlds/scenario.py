@@ -33,6 +33,7 @@ NEW_TOPIC: Final = "w"
 _SLOW_LEAVE_S: Final = 2.0
 #: Shorter than a slow leave.
 _PATTERN_AGE_MS: Final = 500
+_SHORT_AGE_MS: Final = 1_000
 #: The timeout of calls that are repeated, if it is shorter than that of a request.
 _SHORT_API_TIMEOUT_MS: Final = 2_000
 #: Lists of assignors that the members of one group share.
@@ -255,9 +256,13 @@ def _with_drills(scenario: ShellScenario, rng: Random) -> ShellScenario:
         plan = _with_tight_buffer(plan) if is_tight else plan
         options = dict(plan.options)
         if grows or "grow" in drills:
-            options["metadata_max_age_ms"] = min(options["metadata_max_age_ms"], 1_000)
+            age_ms = min(options["metadata_max_age_ms"], _SHORT_AGE_MS)
+            options["metadata_max_age_ms"] = age_ms
         if "grow" in drills:  # a JoinGroup waits for a member longer than other requests
             options["request_timeout_ms"] = 3_000
+            options["fetch_max_wait_ms"] = min(options["fetch_max_wait_ms"], 500)
+        if options["metadata_max_age_ms"] <= _SHORT_AGE_MS:
+            # Each call refreshes the metadata, behind a fetch on the same connection.
             options["fetch_max_wait_ms"] = min(options["fetch_max_wait_ms"], 500)
         if "overlap" in drills:
             options["default_api_timeout_ms"] = _SHORT_API_TIMEOUT_MS
@@ -286,18 +291,14 @@ def _with_drills(scenario: ShellScenario, rng: Random) -> ShellScenario:
 
 
 def _with_pattern(plan: ReaderPlan) -> ReaderPlan:
-    """Subscribe to a pattern, and leave slowly: several refreshes of the topics take place then.
-
-    A refresh waits behind a fetch, so that calls would take long with fetches that wait longer.
-    """
+    """Subscribe to a pattern, and leave slowly: several refreshes of the topics take place then."""
     age_ms = _PATTERN_AGE_MS
-    wait_ms = min(plan.options["fetch_max_wait_ms"], age_ms)
     return msgspec.structs.replace(
         plan,
         has_pattern=True,
         topics=("t", "u"),
         slow_leave_s=_SLOW_LEAVE_S,
-        options={**plan.options, "metadata_max_age_ms": age_ms, "fetch_max_wait_ms": wait_ms},
+        options={**plan.options, "metadata_max_age_ms": age_ms},
     )
 
 

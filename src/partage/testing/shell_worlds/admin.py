@@ -66,18 +66,32 @@ class WorldAdmin:
 
         await self._repeat(create)
 
-    async def remove_member(self, group: str, rng: Random) -> None:
-        """Remove a member of a classic group, if it has any; without a coordinator, do nothing."""
+    async def remove_member(
+        self, group: str, rng: Random, on_removed: Callable[[str], None]
+    ) -> None:
+        """Remove a member of a classic group, if it has any; without a coordinator, do nothing.
+
+        Args:
+            group: The group.
+            rng: Draws the member.
+            on_removed: Called with its process before.
+        """
         coordinator = self._world.coordinator(group)
         if coordinator is None or not self._world.is_running(coordinator):
             return
         try:
             async with asyncio.timeout(_TIMEOUT_MS / 1000):
-                await self._remove(Address(coordinator, _PORT), group, rng)
+                await self._remove(Address(coordinator, _PORT), group, rng, on_removed)
         except (ClientError, TimeoutError):
             return
 
-    async def _remove(self, coordinator: Address, group: str, rng: Random) -> None:
+    async def _remove(
+        self,
+        coordinator: Address,
+        group: str,
+        rng: Random,
+        on_removed: Callable[[str], None],
+    ) -> None:
         connection = await Connection.open(coordinator, ClientOptions())
         try:
             (described,) = (
@@ -90,6 +104,7 @@ class WorldAdmin:
                 member_id=member.member_id, group_instance_id=member.group_instance_id
             )
             request = LeaveGroupRequest(group_id=group, members=[removed])
+            on_removed(member.client_host.removeprefix("/"))
             await connection.send(LEAVE_GROUP, request)
             self._world.note(f"removed a member of {group} at {member.client_host}")
         finally:

@@ -78,7 +78,8 @@ class ReaderRun:
         commit_count: The number of commits of its user that run.
         commit_ended_s: When the last of them ended; before the first one, when the run began.
         leaving_since_s: When its listener was called for a leave that goes on.
-        fenced: The partitions that it had when it learned that it was removed.
+        removed: The partitions that it had when an administrator removed it.
+        fenced: Those that it had when it learned that.
     """
 
     name: str
@@ -93,6 +94,7 @@ class ReaderRun:
     commit_count: int = 0
     commit_ended_s: float = 0.0
     leaving_since_s: float | None = None
+    removed: set[TopicPartition] = field(default_factory=set)
     fenced: set[TopicPartition] = field(default_factory=set)
 
 
@@ -234,6 +236,7 @@ class DeliveryRules:
             self._uncommitted.discard((run.group, partition))
             self._due.pop((run.group, partition), None)
             run.given_up_s.pop(partition, None)
+            run.removed.discard(partition)
             run.fenced.discard(partition)
             run.owned[partition] = OwnedPlace(self._now_s(), self._now_s())
 
@@ -246,6 +249,7 @@ class DeliveryRules:
             self._report("callbacks", f"{run.name} lost {sorted(partitions)} without a fault")
         for partition in partitions:
             run.given_up_s[partition] = self._now_s()
+            run.removed.discard(partition)
             if run.owned.pop(partition, None) is None:
                 self._report("callbacks", f"{call} {partition} of {run.name}, which has not got it")
 
@@ -304,7 +308,7 @@ class DeliveryRules:
             owner = other.owned.get(partition) if other.group == run.group else None
             if owner is None or other is run or self._is_expired(other):
                 continue
-            if owner.since_s > place.since_s:
+            if owner.since_s > place.since_s and partition not in run.removed:
                 self._report("owner", f"{run.name} read {where}, which {other.name} owns")
         if place.next_offset is None:
             starts = self._commits.offsets_since(run.group, partition, place.since_s)
@@ -381,6 +385,11 @@ class DeliveryRules:
             is_steady = rebalanced_s < place.since_s <= since_s
             if partition in fetched and not place.is_paused and is_steady:
                 self._report("idle", f"a poll of {run.name} waits; it has fetched {partition}")
+
+    def on_removed(self, name: str) -> None:
+        """Note that an administrator removed a member, which does not know."""
+        if run := self._runs.get(name):
+            run.removed |= run.owned.keys()
 
     def on_fenced(self, run: ReaderRun, since_s: float) -> None:
         """Note that a commit failed because its member was removed.

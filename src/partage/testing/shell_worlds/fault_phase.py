@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from random import Random
 from typing import Final
 
@@ -38,6 +38,7 @@ class FaultPhase:
         readers: The reader processes, by name.
         groups: The groups of all readers.
         rng: Draws the kills of brokers.
+        on_removed: Called with the process of each member that an administrator removes, before.
     """
 
     def __init__(
@@ -47,12 +48,14 @@ class FaultPhase:
         readers: Mapping[str, Reader],
         groups: Collection[str],
         rng: Random,
+        on_removed: Callable[[str], None],
     ) -> None:
         self._world = world
         self._scenario = scenario
         self._readers = readers
         self._groups = groups
         self._rng = rng
+        self._on_removed = on_removed
 
     async def run(self) -> None:
         """Cause all faults, and wait until the last one has begun."""
@@ -157,7 +160,8 @@ class FaultPhase:
         rng = Random(f"removals {scenario.seed}")
         for _ in range(scenario.removals):
             await asyncio.sleep(rng.uniform(0, scenario.faults_within_s / scenario.removals))
-            await WorldAdmin(world).remove_member(rng.choice(sorted(self._groups)), rng)
+            group = rng.choice(sorted(self._groups))
+            await WorldAdmin(world).remove_member(group, rng, self._on_removed)
 
     async def _wait_for_end(self, name: str) -> None:
         await self._world.until(lambda: not self._world.is_running(name), timeout_s=_RESTART_S)

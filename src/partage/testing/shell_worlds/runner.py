@@ -305,7 +305,14 @@ class _ShellWorld:
         await asyncio.sleep(_WARM_UP_S)
         self._has_late_commits = scenario.has_late_commits
         world.draw_faults(scenario.faults, within_s=scenario.faults_within_s)
-        faults = FaultPhase(world, scenario, self._readers, self._subscriptions, self._rng)
+        faults = FaultPhase(
+            world,
+            scenario,
+            self._readers,
+            self._subscriptions,
+            self._rng,
+            self.rules.on_removed,
+        )
         await asyncio.gather(faults.run(), self._change_topics())
         await asyncio.sleep(1)
         await self._recover()

@@ -217,7 +217,10 @@ class FaultInjection(ABC):
             self._story.note("world", "all faults are healed", "healed")
 
     def expire_session(self, broker: str) -> None:
-        """Let ZooKeeper expire the session of a broker now; the broker learns it later.
+        """Let ZooKeeper expire the session of a broker now; the broker learns it soon.
+
+        A broker that is paused or cut off from ZooKeeper could not learn it before its lease ends.
+        ZooKeeper would not expire its session before either, so nothing happens.
 
         Args:
             broker: the name of the broker.
@@ -226,8 +229,9 @@ class FaultInjection(ABC):
             RuntimeError: the world has one broker, which needs no ZooKeeper.
             ValueError: there is no such process.
         """
-        self._known(broker)
-        self._servers().expire_sessions(broker)
+        process, servers = self._known(broker), self._servers()
+        if not process.is_paused and not self._network.is_cut(broker, ZOOKEEPER):
+            servers.expire_sessions(broker)
 
     def draw_faults(self, count: int, *, within_s: float, targets: list[str] | None = None) -> None:
         """Draw faults from the seed, and let them happen in the next ``within_s``.

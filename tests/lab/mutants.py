@@ -334,8 +334,8 @@ _CLASSIC_GROUP_MUTANTS: Final = (
         "a member does not rejoin after revoking",
         f"{_M}.ownership",
         "            self._forward(outcome, RejoinRequested(at_ms=at_ms, reason=reason))\n"
-        "        self._call_listener(outcome, ListenerCallback.REVOKED, partitions)",
-        "        self._call_listener(outcome, ListenerCallback.REVOKED, partitions)",
+        "        # After a session",
+        "        # After a session",
     ),
     Mutant(
         "REBALANCE_IN_PROGRESS is ignored",

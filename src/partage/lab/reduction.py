@@ -9,18 +9,22 @@ Step = TypeVar("Step")
 
 
 def reduce_steps(
-    steps: Sequence[Step], still_fails: Callable[[Sequence[Step]], bool]
+    steps: Sequence[Step],
+    still_fails: Callable[[Sequence[Step]], bool],
+    *,
+    dropped_max: int | None = None,
 ) -> Sequence[Step]:
     """Drop all steps, then halves, quarters and so on down to single steps.
 
     Args:
         steps: The steps of a run that failed.
         still_fails: Runs with fewer steps, and returns True if they fail in the same way.
+        dropped_max: The most steps to drop at once; all if None.
 
     Returns:
         The remaining steps: ``steps``, or the last ones with which ``still_fails`` returned True.
     """
-    size = len(steps)
+    size = len(steps) if dropped_max is None else dropped_max
     while size:
         at = 0
         while at < len(steps):

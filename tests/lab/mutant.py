@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 
@@ -28,3 +30,10 @@ class Mutant(NamedTuple):
         if count != 1:
             raise LookupError(f"{self.name}: {self.module} contains the code {count} times")
         return source.replace(self.original, self.replacement)
+
+    def mutated_source(self) -> str:
+        """Return the current source of the module with the bug. Raises like `apply`."""
+        spec = importlib.util.find_spec(self.module)
+        assert spec is not None
+        assert spec.origin is not None
+        return self.apply(Path(spec.origin).read_text())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -23,22 +22,15 @@ QUICK = (
 )
 
 
-def mutated_source(mutant: Mutant) -> str:
-    spec = importlib.util.find_spec(mutant.module)
-    assert spec is not None
-    assert spec.origin is not None
-    return mutant.apply(Path(spec.origin).read_text())
-
-
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_mutant_matches_current_code_once(mutant: Mutant) -> None:
     assert mutant.original != mutant.replacement
-    compile(mutated_source(mutant), mutant.module, "exec")
+    compile(mutant.mutated_source(), mutant.module, "exec")
 
 
 def test_mutated_sources_have_no_undefined_names(tmp_path: Path) -> None:
     for number, mutant in enumerate(MUTANTS):
-        (tmp_path / f"mutant_{number}.py").write_text(f"# {mutant.name}\n{mutated_source(mutant)}")
+        (tmp_path / f"mutant_{number}.py").write_text(f"# {mutant.name}\n{mutant.mutated_source()}")
     undefined_name = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821"]
     run = subprocess.run(
         [*undefined_name, tmp_path], capture_output=True, text=True, check=False, timeout=60

@@ -354,10 +354,10 @@ DRAWN_SHELL_MUTANTS = (
     Mutant(
         "a response is announced before it is complete",
         "partage.broker.net.inbound_request",
-        "        self.is_done = True\n        self.connection.on_response_ready()\n\n"
-        "    def complete",
-        "        self.connection.on_response_ready()\n        self.is_done = True\n\n"
-        "    def complete",
+        "        self.response_buffers = response_buffers\n"
+        "        self.is_done = True\n        self.connection.on_response_ready()\n",
+        "        self.response_buffers = response_buffers\n"
+        "        self.connection.on_response_ready()\n        self.is_done = True\n",
     ),
     Mutant(
         "events of a member without actions are not published",
@@ -442,7 +442,7 @@ DRAWN_SHELL_MUTANTS = (
     Mutant(
         "a new number of partitions is reported again and again",
         "partage.client.consumer.metadata_watcher",
-        "            self._watched = now\n            self._partitions_changed",
-        "            self._partitions_changed",
+        "            self._watched = now\n            self.partitions_changed",
+        "            self.partitions_changed",
     ),
 )

@@ -35,3 +35,9 @@ def test_failure_reason_is_the_last_error_of_this_package():
 def test_failure_reason_of_late_worker_names_limit(text):
     reason = failure_reason(RuntimeError(f"{text}\n  at java"))
     assert reason.startswith("a Python process of Spark did not start within 10 s")
+
+
+def test_failure_reason_of_a_killed_process_says_so():
+    text = "Connection reset\n=== Streaming Query ===\nIdentifier: [id = 8a9f]"
+    assert "has ended without an error" in failure_reason(RuntimeError(text))
+    assert failure_reason(RuntimeError("Connection reset")) == "Connection reset"

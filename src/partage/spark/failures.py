@@ -9,6 +9,8 @@ from typing import Final
 _STREAM_FAILED: Final = re.compile(
     r"\[STREAM_FAILED\].* terminated with exception: (.*?) ?SQLSTATE"
 )
+#: The second line of Spark's message of a failed query, if the first one is an error of Java.
+_QUERY: Final = "=== Streaming Query ==="
 #: Errors of Java when a process that it talks to has ended.
 _CONNECTION_ENDED: Final = ("", "null", "Broken pipe", "Connection reset")
 
@@ -44,12 +46,19 @@ def failure_reason(error: BaseException) -> str:
     raised = [line for line in lines if _is_partage_error(line)]
     if raised:
         return raised[-1]
-    failed = _STREAM_FAILED.match(lines[0]) if lines else None
-    if failed is not None and failed[1].strip() in _CONNECTION_ENDED:
+    if _reason_of_java(lines) in _CONNECTION_ENDED:
         return _SOURCE_ENDED
     if lines and _CONNECT_BACK in lines[0]:
         return _WORKER_LATE
     return lines[0] if lines else repr(error)
+
+
+def _reason_of_java(lines: list[str]) -> str | None:
+    """Return Java's error of a failed query; None if it is another error."""
+    failed = _STREAM_FAILED.match(lines[0]) if lines else None
+    if failed is not None:
+        return failed[1].strip()
+    return lines[0] if _QUERY in lines[1:2] else None
 
 
 def is_jvm_connection_error(error: BaseException) -> bool:

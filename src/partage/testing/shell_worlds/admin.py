@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
-from typing import Final, TypeVar
+from typing import Final
 
 from partage.client.connection import Connection
 from partage.client.errors import ClientError
@@ -21,8 +21,6 @@ from partage.wire.apis.create_partitions import (
 from partage.wire.apis.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from partage.wire.apis.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
 from partage.wire.apis.leave_group import LEAVE_GROUP, LeaveGroupMember, LeaveGroupRequest
-
-T = TypeVar("T")
 
 _PORT: Final = 9092
 _RETRY_S: Final = 0.2

@@ -140,6 +140,7 @@ def _client_first() -> Generator[None]:
         return handle
 
     def set_schedule(function: Any) -> None:
+        # Only this loop is replaced, and only until the call of the user ends.
         loop.call_soon_threadsafe = function  # type: ignore[method-assign]
 
     set_schedule(run_client)

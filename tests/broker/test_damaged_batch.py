@@ -19,6 +19,11 @@ SEGMENT = "t-0/00000000000000000000.log"
 LENGTH, MAGIC, CHECKSUM = 8, 16, 17
 
 
+def flip_bit(broker, path, position):
+    byte = broker._disk.read(path, position, 1)[0]
+    broker._disk.write(path, position, [bytes([byte ^ 0x40])])
+
+
 @pytest.fixture
 def damage(broker, raw, caplog):
     """Store three batches, at offsets 0, 1 to 2, and 3; damage a byte of the second."""
@@ -29,8 +34,7 @@ def damage(broker, raw, caplog):
     position = parse_header(content(fetch(raw, "t")[0])).size
 
     def damage_second_batch(at):
-        byte = broker._disk.read(SEGMENT, position + at, 1)[0]
-        broker._disk.write(SEGMENT, position + at, [bytes([byte ^ 0x40])])
+        flip_bit(broker, SEGMENT, position + at)
         return position
 
     return damage_second_batch
@@ -68,6 +72,34 @@ def test_fetch_of_damaged_length_returns_corrupt_message(raw, damage):
     damage(LENGTH)
     (result,) = fetch(raw, "t", [1])
     assert (result.error_code, content(result)) == (ErrorCode.CORRUPT_MESSAGE, b"")
+
+
+def test_damaged_partition_leaves_room_for_others(broker, raw):
+    """As in Kafka, only records that are sent count. Otherwise the others would stay empty."""
+    create(raw, "t", partitions=3)
+    made = batch(b"x" * 100)
+    for partition in range(3):
+        produce(raw, "t", made, partition=partition)
+    for partition in (0, 1):
+        flip_bit(broker, f"t-{partition}/00000000000000000000.log", CHECKSUM)
+    *failed, last = fetch(raw, "t", [0, 0, 0], max_bytes=len(made))
+    assert [result.error_code for result in failed] == [ErrorCode.CORRUPT_MESSAGE] * 2
+    assert values(last) == [b"x" * 100]
+
+
+@pytest.mark.parametrize("at", [MAGIC, CHECKSUM])
+def test_damaged_segment_does_not_fail_records_before_it(broker, raw, at):
+    """A fetch that reads several segments returns what it can read."""
+    made = batch(b"x" * 100)
+    create(raw, "t", segment_bytes=str(len(made)))
+    for _ in range(3):
+        produce(raw, "t", made)
+    flip_bit(broker, "t-0/00000000000000000001.log", at)
+    (result,) = fetch(raw, "t")
+    assert (result.error_code, values(result)) == (0, [b"x" * 100])
+    (result,) = fetch(raw, "t", [1])
+    assert (result.error_code, content(result)) == (ErrorCode.CORRUPT_MESSAGE, b"")
+    assert values(fetch(raw, "t", [2])[0]) == [b"x" * 100]
 
 
 def test_consumer_raises_at_damaged_batch_and_seek_skips_it(broker, damaged):

@@ -27,6 +27,7 @@ from partage.log.compaction.segment_swap import (
     rename_swapped_files,
 )
 from partage.log.disk import Buffer, Disk
+from partage.log.errors import DamagedLogError
 from partage.log.layout import SNAPSHOT_SUFFIX, segment_file, segment_files
 from partage.log.prepared_batches import PreparedBatches, prepare_batches, prepare_own_batch
 from partage.log.producer_state import DuplicateBatch, ProducerStateManager, VerificationGuard
@@ -325,7 +326,8 @@ class PartitionLog:
             OFFSET_OUT_OF_RANGE.
 
         Raises:
-            DamagedLogError: The segment file is damaged.
+            DamagedLogError: The segment with ``offset`` is damaged.
+            OSError: It cannot be read.
         """
         if not self.log_start_offset <= offset <= self.end_offset:
             return Refusal(
@@ -341,7 +343,13 @@ class PartitionLog:
         if offset >= end.offset:
             return slices
         for part in self._segments.readable_from(offset, end):
-            if (found := self._segments.find_batch(part, offset)) is None:
+            try:
+                found = self._segments.find_batch(part, offset)
+            except (DamagedLogError, OSError):
+                if slices:
+                    break  # a fetch from a later offset fails
+                raise
+            if found is None:
                 continue
             if found.size > room:
                 if slices or not whole_first:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from partage.broker.net.inbound_request import InboundRequest
@@ -89,6 +90,9 @@ class FetchHandler:
         ]
         self._missing_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
+        # by number in the request: partitions whose first slice could not be read
+        self._failed_once: set[int] = set()
+        self._failures: dict[int, ErrorCode] = {}
 
     def run(self) -> None:
         """Send the available records, or wait for more."""
@@ -172,6 +176,10 @@ class FetchHandler:
         found: list[_LocatedPartition] = []
         for _, wanted in self._topics:
             for one in wanted:
+                failure = self._failures.get(len(found))
+                if failure is not None:
+                    found.append(_LocatedPartition(one, [], failure))
+                    continue
                 located = self._locate(one, left, whole_first=nothing_yet)
                 if located.slices:
                     nothing_yet = False
@@ -210,17 +218,18 @@ class FetchHandler:
         count = partition.log.compaction_count
         return _LocatedPartition(wanted, located, ErrorCode.NONE, aborted, count)
 
-    def _send(self, found: list[_LocatedPartition], *, is_second_try: bool = False) -> None:
+    def _send(self, found: list[_LocatedPartition]) -> None:
         slices = [part for one in found for part in one.slices]
 
         def then(contents: list[Buffer | ErrorCode]) -> None:
+            read = iter(contents)
+            by_partition = [[next(read) for _ in one.slices] for one in found]
             is_stale = any(one.is_stale for one in found)
-            has_failed = any(isinstance(one, ErrorCode) for one in contents)
-            if is_stale or (has_failed and not is_second_try):
-                # A segment was removed or compacted since the lookup: look up the slices once more.
-                self._send(self._locate_all(), is_second_try=True)
+            if self._note_failures(by_partition) or is_stale:
+                # A compaction may have changed the segments; a failed partition needs no room.
+                self._send(self._locate_all())
             else:
-                self._respond(found, contents)
+                self._respond(found, by_partition)
 
         contents = self._log_reader.read_cached(slices)
         if contents is not None:
@@ -228,10 +237,28 @@ class FetchHandler:
         else:
             self._log_reader.read_in_thread(slices, then)
 
-    def _respond(self, found: list[_LocatedPartition], contents: list[Buffer | ErrorCode]) -> None:
-        """Respond with the bytes that were read. A damaged slice fails only its partition."""
-        read = iter(contents)
-        results = iter([self._result(one, [next(read) for _ in one.slices]) for one in found])
+    def _note_failures(self, contents: list[list[Buffer | ErrorCode]]) -> bool:
+        """Note the partitions whose first slice could not be read; return True if there are any.
+
+        A segment may have been removed or compacted since the lookup. So only the second failure of
+        a partition is its result.
+        """
+        failed = {
+            number: read[0]
+            for number, read in enumerate(contents)
+            if read and isinstance(read[0], ErrorCode)
+        }
+        self._failures |= {
+            number: code for number, code in failed.items() if number in self._failed_once
+        }
+        self._failed_once |= failed.keys()
+        return bool(failed)
+
+    def _respond(
+        self, found: list[_LocatedPartition], contents: list[list[Buffer | ErrorCode]]
+    ) -> None:
+        """Respond with the bytes that were read of each partition."""
+        results = iter(map(self._result, found, contents))
         self._inbound.respond(
             FetchResponse(
                 responses=[
@@ -250,11 +277,9 @@ class FetchHandler:
         found: _LocatedPartition, contents: list[Buffer | ErrorCode]
     ) -> FetchPartitionResult:
         requested, partition = found.requested
-        error, aborted = found.error, found.aborted
-        records: list[Buffer] = [one for one in contents if not isinstance(one, ErrorCode)]
-        if len(records) < len(contents):
-            error = next(one for one in contents if isinstance(one, ErrorCode))
-            records, aborted = [], None
+        aborted = found.aborted
+        # A later slice that cannot be read is the first one of a later Fetch, which then fails.
+        records = list(takewhile(lambda one: not isinstance(one, ErrorCode), contents))
         if isinstance(partition, Refusal):
             high_watermark = last_stable_offset = log_start_offset = -1
         else:
@@ -263,7 +288,7 @@ class FetchHandler:
             log_start_offset = partition.log.log_start_offset
         return FetchPartitionResult(
             partition_index=requested.partition,
-            error_code=error,
+            error_code=found.error,
             high_watermark=high_watermark,
             last_stable_offset=last_stable_offset,
             log_start_offset=log_start_offset,

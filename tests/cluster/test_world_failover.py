@@ -12,8 +12,10 @@ from aiokafka import AIOKafkaProducer
 
 from broker.group_requests import commit_request
 from partage import Consumer
+from partage.model.errors import ErrorCode
 from partage.testing import PartageWorld
 from partage.wire.apis.join_group import JoinGroupResponse
+from partage.wire.apis.list_groups import LIST_GROUPS, ListGroupsRequest
 from partage.wire.apis.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
 from world_connections import connect
@@ -50,6 +52,33 @@ async def test_killed_coordinator_group_continues(partage_world: PartageWorld) -
         assert await group.commit("t", 43, joined) == 0
         assert (await group.sync(joined, None)).assignment == b"all"
         assert await group.find() != former
+
+
+async def test_groups_of_a_killed_coordinator_stay_listed(partage_world: PartageWorld) -> None:
+    """No list of all brokers is complete without them: a broker returns an error until then."""
+    world = partage_world
+    async with WorldGroupClient(world, "g") as group:
+        await form_group(group, world)
+        killed = await group.find()
+        world.kill(killed)
+    others = [await connect(broker) for broker in world.brokers if broker != killed]
+    errors = set()
+    listed: list[str] = []
+    while not listed:
+        views = await asyncio.gather(
+            *(each.send(METADATA, MetadataRequest(topics=[])) for each in others)
+        )
+        lists = await asyncio.gather(
+            *(each.send(LIST_GROUPS, ListGroupsRequest()) for each in others)
+        )
+        if all(len(view.brokers) == 2 for view in views):  # no broker names the killed one
+            errors |= {answer.error_code for answer in lists}
+            if not any(answer.error_code for answer in lists):
+                listed = [each.group_id for answer in lists for each in answer.groups]
+                assert listed == ["g"]
+    assert errors == {0, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+    for connection in others:
+        connection.close()
 
 
 async def test_suspended_coordinator_writes_nothing(partage_world: PartageWorld) -> None:

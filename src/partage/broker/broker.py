@@ -486,7 +486,11 @@ class Broker:
             self._as_task,
         )
         handlers |= group_handlers(
-            self.coordinator, broker_context, self._settings.groups.rebalance_protocols, self._ids
+            self.coordinator,
+            cluster_view,
+            broker_context,
+            self._settings.groups.rebalance_protocols,
+            self._ids,
         )
         handlers |= self._transaction_handlers(broker_context)
         return handlers

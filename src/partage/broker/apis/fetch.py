@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
-from itertools import takewhile
 from typing import Final, NamedTuple
 
 from partage.broker.net.inbound_request import InboundRequest
@@ -279,7 +278,11 @@ class FetchHandler:
         requested, partition = found.requested
         aborted = found.aborted
         # A later slice that cannot be read is the first one of a later Fetch, which then fails.
-        records = list(takewhile(lambda one: not isinstance(one, ErrorCode), contents))
+        records: list[Buffer] = []
+        for content in contents:
+            if isinstance(content, ErrorCode):
+                break
+            records.append(content)
         if isinstance(partition, Refusal):
             high_watermark = last_stable_offset = log_start_offset = -1
         else:

@@ -7,6 +7,7 @@ from typing import Any
 
 from partage.bridge import API_ADAPTERS, ApiAdapter
 from partage.bridge.api_adapter import BrokerContext
+from partage.broker.cluster.cluster_view import ClusterView
 from partage.broker.coordination.group_coordinator import GroupCoordinator
 from partage.broker.ids import IdSource
 from partage.broker.net.inbound_request import Handler, InboundRequest
@@ -21,11 +22,13 @@ from partage.wire.apis.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from partage.wire.apis.join_group import JOIN_GROUP
+from partage.wire.apis.list_groups import LIST_GROUPS, ListGroupsResponse
 from partage.wire.apis.txn_offset_commit import TXN_OFFSET_COMMIT
 
 
 def group_handlers(
     coordinator: GroupCoordinator,
+    cluster_view: ClusterView,
     broker_context: BrokerContext,
     protocols: Collection[str],
     ids: IdSource,
@@ -34,6 +37,7 @@ def group_handlers(
 
     Args:
         coordinator: the group coordinator.
+        cluster_view: the coordinators of other groups.
         broker_context: facts about the broker.
         protocols: the protocols of groups that are enabled. As in Kafka, the APIs of the consumer
             protocol are listed and get UNSUPPORTED_VERSION without it.
@@ -45,6 +49,17 @@ def group_handlers(
             coordinator.handle(inbound, inbound.start(exchange, broker_context))
 
         return handle
+
+    list_own_groups = handler_of(API_ADAPTERS[LIST_GROUPS.key])
+
+    def list_groups(inbound: InboundRequest) -> None:
+        # As in Kafka, each broker lists the groups that it coordinates. While a group has no
+        # coordinator, complete lists of all brokers would lack it.
+        if cluster_view.has_all_group_coordinators():
+            list_own_groups(inbound)
+        else:
+            error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            inbound.respond(ListGroupsResponse(error_code=error, groups=[]))
 
     def join_group(inbound: InboundRequest) -> None:
         exchange = API_ADAPTERS[JOIN_GROUP.key]
@@ -65,6 +80,7 @@ def group_handlers(
             for key, exchange in API_ADAPTERS.items()
             if key != TXN_OFFSET_COMMIT.key  # the transactions add its handler
         },
+        LIST_GROUPS.key: list_groups,
         JOIN_GROUP.key: join_group,
         CONSUMER_GROUP_HEARTBEAT.key: consumer_group_heartbeat,
     }

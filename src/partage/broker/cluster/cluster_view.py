@@ -25,6 +25,9 @@ class ClusterView(Protocol):
     def transaction_coordinator(self, transactional_id: str) -> BrokerNode | None:
         """Return the coordinator of a transactional id, or None while there is none."""
 
+    def has_all_group_coordinators(self) -> bool:
+        """True if each shard of groups has a live owner."""
+
     def has_all_transaction_coordinators(self) -> bool:
         """True if each shard of transactional ids has a live owner."""
 
@@ -61,6 +64,10 @@ class SingleBrokerView:
     def transaction_coordinator(self, transactional_id: str) -> BrokerNode | None:
         """Return this broker."""
         return self.node
+
+    def has_all_group_coordinators(self) -> bool:
+        """Return True: this broker owns all shards."""
+        return True
 
     def has_all_transaction_coordinators(self) -> bool:
         """Return True: this broker owns all shards."""

@@ -50,6 +50,10 @@ class RegistryView:
         owner = self._owner(self._membership.shard_count + shard)
         return None if owner is None else self._node(owner)
 
+    def has_all_group_coordinators(self) -> bool:
+        """True if each shard of groups has a live owner."""
+        return all(self._owner(shard) is not None for shard in range(self._membership.shard_count))
+
     def has_all_transaction_coordinators(self) -> bool:
         """True if each shard of transactional ids has a live owner."""
         first = self._membership.shard_count

@@ -52,6 +52,7 @@ apart = (
     "partage.testing.request_interceptor",
     "partage.testing.transaction_faults",
     "partage.testing.shell_worlds",
+    "partage.testing.topic_worlds",
     "partage.testing.whatif",
     "partage.testing.world",
 )

@@ -7,6 +7,7 @@ import pytest
 
 import partage
 from partage.client import (
+    BrokerResponseError,
     BrokersUnreachableError,
     TopicPartition,
     UnknownPartitionError,
@@ -383,6 +384,24 @@ class TestTrouble:
         create_topic(servers, "t", 1)
         fill(servers, 30, first=100)
         assert polled(consumer, 30) == list(range(100, 130))
+
+    def test_position_in_deleted_topic_is_not_committed(self, servers, consumer_of):
+        """Another member would begin there in the new topic, and skip its first records."""
+        fill(servers, 10)
+        consumer = consumer_of(servers, group_id="g", default_api_timeout_ms=300)
+        consumer.assign([T0])
+        assert polled(consumer, 10) == list(range(10))
+        consumer.pause(T0)  # so that it does not notice
+        delete_topic(servers, "t")
+        create_topic(servers, "t", 1)
+        with pytest.raises(BrokerResponseError, match="UNKNOWN_TOPIC_ID"):
+            consumer.commit()
+        assert consumer.committed([T0]) == {T0: None}
+        fill(servers, 30, first=100)
+        consumer.resume(T0)
+        assert polled(consumer, 30) == list(range(100, 130))
+        consumer.commit()
+        assert consumer.committed([T0])[T0].offset == 30
 
     def test_broker_restart_continues_reading(self, partage_broker_process, consumer_of):
         broker = partage_broker_process

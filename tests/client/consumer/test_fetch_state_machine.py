@@ -28,6 +28,9 @@ from partage.client.consumer.partition_state import (
 
 from .fetch_fixtures import EVERYWHERE, HERE, THERE, A, B, C, made, yes
 
+#: Another topic of the same name.
+ANEW = {A: Placement(HERE.leadership, b"u" * 16)}
+
 
 def asked(fetches):
     return {f.broker_id: [(w.permit.partition, w.offset) for w in f.partitions] for f in fetches}
@@ -340,17 +343,55 @@ class TestOutOfRange:
     def test_recreated_topic_resets_or_raises(self, policy):
         positions = made(A, policy=policy)
         fetch(positions, part(0, 5))
-        anew = {A: Placement(HERE.leadership, b"u" * 16)}
-        assert positions.fetches(anew, 0) == []
+        assert positions.fetches(ANEW, 0) == []
         positions.collect(None, yes)
         if policy is None:
             for _ in range(2):
                 assert isinstance(positions.pop_error(), TopicRecreatedError)
-                assert positions.fetches(anew, 0) == []
+                assert positions.fetches(ANEW, 0) == []
             positions.seek(A, 0)
         else:
             positions.lookup_succeeded(*positions.lookups(EVERYWHERE, 0), 0)
-        assert asked(positions.fetches(anew, 0)) == {1: [(A, 0)]}
+        assert asked(positions.fetches(ANEW, 0)) == {1: [(A, 0)]}
+
+    def test_unconfirmed_position_is_looked_up_again_in_another_topic(self):
+        """The metadata was old: the committed offset may belong to the new topic."""
+        positions = made(A, at=None)
+        positions.lookup_succeeded(*positions.lookups(EVERYWHERE, 0), 5)
+        fetch(positions, RetryLater(0))
+        assert positions.fetches(ANEW, 0) == []
+        (lookup,) = positions.lookups(ANEW, 0)
+        assert lookup.reset is None
+        positions.lookup_succeeded(lookup, 5)
+        assert asked(positions.fetches(ANEW, 0)) == {1: [(A, 5)]}
+        assert positions.pop_error() is None
+
+    def test_unconfirmed_reset_is_repeated_in_another_topic(self):
+        positions = made(A, at=None, policy=None)
+        positions.reset([A], TO_LATEST)
+        positions.lookup_succeeded(*positions.lookups(EVERYWHERE, 0), 5)
+        fetch(positions, RetryLater(0))
+        assert positions.fetches(ANEW, 0) == []
+        (lookup,) = positions.lookups(ANEW, 0)
+        assert lookup.reset == TO_LATEST
+
+    def test_unconfirmed_seek_is_kept_in_another_topic(self):
+        positions = made(A, at=5)
+        (pending,) = positions.fetches(EVERYWHERE, 0)
+        assert positions.fetches(ANEW, 0) == []  # the former leader may still answer
+        answer(positions, pending, RetryLater(0))
+        assert asked(positions.fetches(ANEW, 0)) == {1: [(A, 5)]}
+
+    def test_position_belongs_to_the_topic_that_was_fetched(self):
+        positions = made(A)
+        assert positions.topic_id(A) is None
+        fetch(positions, part(0, 5))
+        assert positions.topic_id(A) == HERE.topic_id
+        assert not positions.is_topic_replaced(A, HERE.topic_id)
+        positions.fetches(ANEW, 0)
+        assert positions.topic_id(A) == HERE.topic_id  # until the records are delivered
+        assert positions.is_topic_replaced(A, HERE.topic_id)
+        assert not positions.is_topic_replaced(B, HERE.topic_id)
 
 
 class TestAwaitingDelivery:

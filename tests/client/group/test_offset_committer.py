@@ -12,6 +12,7 @@ import pytest
 
 import partage
 from partage.client.consumer import CommitFailedError, OffsetAndMetadata, group_subscription
+from partage.client.group.offsets import IdentifiedOffsets
 from partage.member.outcome import ListenerCallback
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
@@ -119,7 +120,7 @@ class TestOrder:
     def test_auto_commit_keeps_order(self, faults, consumer, error):
         faults.fail("OffsetCommit", error)
         owner = consumer._group.assignment
-        offsets = {TopicPartition(*T0): OffsetAndMetadata(5)}
+        offsets = IdentifiedOffsets({TopicPartition(*T0): OffsetAndMetadata(5)})
         by_itself = consumer._engine.submit(owner.auto_commit(offsets))  # as a poll does
         consumer.commit({T0: 8})
         by_itself.result(30)
@@ -146,7 +147,7 @@ def test_commit_before_revocation_times_out(faults, servers, topic):
     """A quarter of the rebalance timeout is far less than the 60 s of default_api_timeout_ms."""
     with Consumer(servers, group_id="g", max_poll_interval_ms=1_000) as consumer:
         consumer.assign([T0])
-        offsets = {TopicPartition(*T0): OffsetAndMetadata(5)}
+        offsets = IdentifiedOffsets({TopicPartition(*T0): OffsetAndMetadata(5)})
         committing = consumer._group.assignment.auto_commit_before_revocation(offsets)
         with faults.hold("OffsetCommit") as held:
             commit = consumer._engine.submit(committing)
@@ -224,7 +225,8 @@ class TestRebalances:
         until(lambda: shared(one), one)
         owner, offset = one._group.assignment, OffsetAndMetadata(5)
         with refused_later(faults, "NOT_COORDINATOR", "one") as held:
-            of_then = owner.commit(dict.fromkeys(EVERYTHING, offset), only_as=owner.identity)
+            offsets = IdentifiedOffsets(dict.fromkeys(EVERYTHING, offset))
+            of_then = owner.commit(offsets, only_as=owner.identity)
             commit = one._engine.submit(of_then)
             held.wait()
             two = member("two")

@@ -36,6 +36,9 @@ class AssignmentTarget(Protocol):
         Partitions whose start offset is still looked up are left out.
         """
 
+    def is_topic_replaced(self, partition: TopicPartition, topic_id: bytes) -> bool:
+        """True if an assigned partition belongs to another topic than the one of this id."""
+
     def wake(self) -> None:
         """Make polls check again for errors to raise and records to deliver."""
 

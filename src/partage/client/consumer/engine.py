@@ -111,6 +111,24 @@ class Engine(AssignmentTarget):
             found = {p: self._positions.position(p) for p in self._positions.owned}
         return {p: position for p, position in found.items() if position is not None}
 
+    def identified_positions(self) -> dict[TopicPartition, tuple[int, bytes | None]]:
+        """Return the positions with the ids of their topics, None where an id is not known."""
+        with self._lock:
+            owned = self._positions.owned
+            found = {p: (self._positions.position(p), self._positions.topic_id(p)) for p in owned}
+        return {p: (at, topic_id) for p, (at, topic_id) in found.items() if at is not None}
+
+    def topic_ids(self) -> dict[TopicPartition, bytes]:
+        """Return the known ids of the topics of the assigned partitions."""
+        with self._lock:
+            found = {p: self._positions.topic_id(p) for p in self._positions.owned}
+        return {p: topic_id for p, topic_id in found.items() if topic_id is not None}
+
+    def is_topic_replaced(self, partition: TopicPartition, topic_id: bytes) -> bool:
+        """True if an assigned partition belongs to another topic than the one of this id."""
+        with self._lock:
+            return self._positions.is_topic_replaced(partition, topic_id)
+
     def wake(self) -> None:
         """Wake waiting polls and the fetcher."""
         self._notify_waiters()

@@ -114,7 +114,7 @@ class FetchStateMachine:
         self._in_flight_bytes: dict[int, int] = {}  # requested bytes, by broker
         self._last_fetches: dict[int, int] = {}  # serials of the last fetches, by broker
         self._fetch_serial = 0
-        self._outdated: set[TopicPartition] = set()  # a preferred replica is not in the metadata
+        self._outdated: set[TopicPartition] = set()  # see `pop_outdated`
         self.awaits_delivery = False
 
     # Assigned partitions.
@@ -175,6 +175,19 @@ class FetchStateMachine:
             state.position
             if state.permit.delivered_offset is None
             else state.permit.delivered_offset
+        )
+
+    def topic_id(self, partition: TopicPartition) -> bytes | None:
+        """Return the id of the topic to which the position belongs; None if it is not known."""
+        topic_id = self.state(partition).topic_id
+        return topic_id if topic_id and any(topic_id) else None
+
+    def is_topic_replaced(self, partition: TopicPartition, topic_id: bytes) -> bool:
+        """True if the partition is known to belong to another topic than the one of this id."""
+        state = self._states.get(partition)
+        return state is not None and (
+            state.topic_id != topic_id
+            or isinstance(state.position_error or state.error, TopicRecreatedError)
         )
 
     # User requests.
@@ -243,6 +256,11 @@ class FetchStateMachine:
 
     # Fetches.
 
+    @property
+    def owned_topics(self) -> set[str]:
+        """The topics of the assigned partitions."""
+        return {partition.topic for partition in self._states}
+
     def topics(self) -> set[str]:
         """Return the topics whose leaders are needed."""
         return {
@@ -288,7 +306,8 @@ class FetchStateMachine:
         """Return the partitions that wait for new metadata, since the last call.
 
         The leader preferred a replica that the metadata lists as offline or does not list. The
-        replica is dropped: with the next metadata, the partition is read from the leader.
+        replica is dropped: with the next metadata, the partition is read from the leader. Or a
+        topic was created again before a leader confirmed the position.
         """
         outdated, self._outdated = self._outdated, set()
         return outdated
@@ -304,6 +323,7 @@ class FetchStateMachine:
             return
         match answer:
             case FetchedData(part, ends, preferred_replica):
+                state.is_confirmed = True
                 state.read_replica.prefer(preferred_replica, wanted.placement.leadership, now_ms)
                 state.log_offsets = ends
                 state.retry_at_ms = 0
@@ -435,11 +455,24 @@ class FetchStateMachine:
         if state.topic_id is None:
             state.topic_id = placement.topic_id
         elif state.topic_id != placement.topic_id and any(placement.topic_id):
-            self._set_position_error(
-                state, TopicRecreatedError(state.partition, state.fetch_offset)
-            )
-            return False
+            return self._may_fetch_from_successor(state, placement)
         return not state.is_in_flight
+
+    def _may_fetch_from_successor(self, state: TopicPartitionState, placement: Placement) -> bool:
+        """True if the position may be used in another topic of the same name.
+
+        Without a successful fetch, the former metadata may have been older than the position, which
+        then belongs to the new topic.
+        """
+        if state.is_confirmed:
+            error = TopicRecreatedError(state.partition, state.fetch_offset)
+            self._set_position_error(state, error)
+        elif not state.is_chosen:
+            state.look_up_again()
+        elif not state.is_in_flight:
+            state.topic_id = placement.topic_id
+            return True
+        return False
 
     def _select_broker(
         self, state: TopicPartitionState, placement: Placement, now_ms: int

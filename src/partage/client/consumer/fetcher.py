@@ -10,7 +10,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Container, Coroutine, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from partage.client.cluster import Cluster
@@ -139,6 +139,7 @@ class Fetcher:
         now = self._now()
         now_ms = int(now * 1000)
         with self._lock:
+            self._forget_topics(self._positions.owned_topics)
             wanted = self._positions.topics()
             placements = self._placements()
             fetches = self._positions.fetches(placements, now_ms)
@@ -171,6 +172,12 @@ class Fetcher:
         return found
 
     # Topics.
+
+    def _forget_topics(self, owned: Container[str]) -> None:
+        """Forget topics without partitions: their metadata would be old in a later assignment."""
+        for name in [name for name in self._topics if name not in owned]:
+            del self._topics[name]
+            self._ask_at.pop(name, None)
 
     def _refresh_due_topics(self, wanted: Iterable[str], now: float) -> None:
         missing = [n for n in wanted if n not in self._asking and self._ask_at.get(n, 0.0) <= now]

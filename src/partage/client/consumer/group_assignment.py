@@ -47,7 +47,12 @@ from partage.client.group.errors import (
     not_in_generation_reason,
 )
 from partage.client.group.offset_committer import OffsetCommitter
-from partage.client.group.offsets import NO_MEMBER, Offsets, fetch_committed
+from partage.client.group.offsets import (
+    NO_MEMBER,
+    IdentifiedOffsets,
+    Offsets,
+    fetch_committed,
+)
 from partage.member.consumer_group.events import TopicIdsResolved
 from partage.member.consumer_group.outcome import ResolveTopicIds
 from partage.member.consumer_group.settings import ConsumerMemberSettings
@@ -376,22 +381,28 @@ class GroupAssignment(AssignmentSource):
             return NO_MEMBER  # A consumer with manual assignment, or one that has left the group.
         return identity
 
-    async def commit(self, offsets: Offsets, *, only_as: CommitIdentity | None = None) -> None:
+    def is_topic_replaced(self, partition: TopicPartition, topic_id: bytes) -> bool:
+        """True if an owned partition belongs to another topic of the same name now."""
+        return self.target.is_topic_replaced(partition, topic_id)
+
+    async def commit(
+        self, offsets: IdentifiedOffsets, *, only_as: CommitIdentity | None = None
+    ) -> None:
         """Commit offsets, in the order of the calls; see `OffsetCommitter.commit`."""
-        await self._commits.commit(offsets, only_as=only_as)
+        await self._commits.commit(*offsets, only_as=only_as)
 
     async def auto_commit(
-        self, offsets: Offsets, *, after: Callable[[], Awaitable[None]] | None = None
+        self, offsets: IdentifiedOffsets, *, after: Callable[[], Awaitable[None]] | None = None
     ) -> None:
         """Commit offsets in the background; errors are logged, because a later commit follows."""
         try:
-            await self._commits.commit(offsets, after=after)
+            await self._commits.commit(*offsets, after=after)
         except CommitFailedError as error:  # usually a rebalance
             log.info("auto commit failed: group=%s error=%s", self.settings.group_id, error)
         except ClientError as error:
             log.warning("auto commit failed: group=%s error=%s", self.settings.group_id, error)
 
-    async def auto_commit_before_leave(self, offsets: Offsets) -> None:
+    async def auto_commit_before_leave(self, offsets: IdentifiedOffsets) -> None:
         """Make the last auto commit before a leave; no later commit can replace it.
 
         A cooperative member keeps delivering records while it rejoins, but commits are refused
@@ -402,26 +413,26 @@ class GroupAssignment(AssignmentSource):
         deadline_ms = now_ms() + 2 * self.settings.heartbeat_interval_ms
 
         async def can_be() -> None:
-            while offsets and member.is_in_group and member.commit_identity is None:
+            while offsets.offsets and member.is_in_group and member.commit_identity is None:
                 if now_ms() >= deadline_ms:
                     break
                 await asyncio.sleep(_COMMIT_POLL_S)
 
         await self.auto_commit(offsets, after=can_be)
 
-    async def auto_commit_before_revocation(self, offsets: Offsets) -> None:
+    async def auto_commit_before_revocation(self, offsets: IdentifiedOffsets) -> None:
         """Commit offsets before partitions are revoked; errors are logged.
 
         The revocation waits for this commit. So partitions of deleted topics fail at once, as in
         Kafka's consumer, and the whole commit ends after a quarter of the rebalance timeout.
         """
-        if not offsets:
+        if not offsets.offsets:
             return
         group_id = self.settings.group_id
         limit_s = self.settings.rebalance_timeout_ms / 1000 * _COMMIT_TIMEOUT_PART
         try:
             async with asyncio.timeout(limit_s):
-                await self._commits.commit(offsets, retries_unknown_topics=False)
+                await self._commits.commit(*offsets, retries_unknown_topics=False)
         except CommitFailedError as error:  # usually a rebalance
             log.info("auto commit before revocation failed: group=%s error=%s", group_id, error)
         except ClientError as error:

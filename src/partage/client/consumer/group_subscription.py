@@ -29,7 +29,7 @@ from partage.client.consumer.group_assignment import GroupAssignment
 from partage.client.consumer.group_protocol import server_pattern_error, settings_of_protocol
 from partage.client.consumer.listener import RebalanceListener
 from partage.client.group.errors import NotSubscribedError
-from partage.client.group.offsets import OffsetAndMetadata, Offsets
+from partage.client.group.offsets import IdentifiedOffsets, OffsetAndMetadata, Offsets
 from partage.member.outcome import CallListener, ListenerCallback
 from partage.member.settings import MemberSettings
 from partage.model.topic_partition import TopicPartition
@@ -173,7 +173,9 @@ class GroupSubscription:
             committing.add_done_callback(self._on_commit_done)
         return self._commit_before[1].done()
 
-    async def _commit_before_revocation(self, call: CallListener, positions: Offsets) -> None:
+    async def _commit_before_revocation(
+        self, call: CallListener, positions: IdentifiedOffsets
+    ) -> None:
         """Commit positions; without a listener, the revocation is complete then.
 
         It does not wait for the next poll: processing may take longer than the coordinator waits.
@@ -207,24 +209,30 @@ class GroupSubscription:
             with suppress(TimeoutError):
                 committing.result(timeout_s)
 
-    def positions(self) -> Offsets:
+    def positions(self) -> IdentifiedOffsets:
         """Return the positions in assigned partitions, as offsets to commit."""
-        return {
-            partition: OffsetAndMetadata(position)
-            for partition, position in self._engine.positions().items()
-        }
+        found = self._engine.identified_positions()
+        return IdentifiedOffsets(
+            {partition: OffsetAndMetadata(position) for partition, (position, _) in found.items()},
+            {partition: topic_id for partition, (_, topic_id) in found.items() if topic_id},
+        )
 
     # Offsets.
 
     def commit(self, offsets: OffsetsLike | None) -> Future[None]:
         """Start a commit of offsets; of the positions if ``offsets`` is None."""
-        given = None if offsets is None else to_offsets(offsets)
+        given = None if offsets is None else self._identified(to_offsets(offsets))
         owner = self.assignment
         if given is None and self._engine.is_empty() and not self.is_subscribed:
             raise NotSubscribedError(
                 "the consumer has nothing to commit: call subscribe() or assign() first"
             )
         return self._engine.submit(owner.commit(self.positions() if given is None else given))
+
+    def _identified(self, offsets: Offsets) -> IdentifiedOffsets:
+        """Return offsets of the user, which belong to the topics that the consumer reads."""
+        known = self._engine.topic_ids()
+        return IdentifiedOffsets(offsets, {p: known[p] for p in offsets if p in known})
 
     def committed(self, partitions: list[TopicPartition]) -> Future[Offsets]:
         """Start to read the group's committed offsets."""

@@ -99,6 +99,11 @@ class TopicPartitionState:
         fetch_offset: The next offset to fetch; the data between the two is in ``chunks``.
         error: An error to raise to the user after the delivery of ``chunks``.
         position_error: The reason to reset the position after the delivery of ``chunks``.
+        topic_id: The id of the topic to which the position belongs; None until a leader is known.
+        origin: The lookup that found the position; None for the committed offset, and for an offset
+            that the user chose.
+        is_chosen: The user chose the position.
+        is_confirmed: The leader has answered a fetch at the position: it belongs to ``topic_id``.
         read_replica: The broker to fetch from. As in Kafka's client, a seek does not change it.
     """
 
@@ -108,9 +113,12 @@ class TopicPartitionState:
         "error",
         "fetch_offset",
         "fetch_state",
+        "is_chosen",
+        "is_confirmed",
         "is_in_flight",
         "is_paused",
         "log_offsets",
+        "origin",
         "partition",
         "permit",
         "position",
@@ -122,6 +130,7 @@ class TopicPartitionState:
     )
 
     reset: ResetTarget | None
+    origin: ResetTarget | None
     error: Exception | None
     position_error: Exception | None
 
@@ -156,7 +165,13 @@ class TopicPartitionState:
         """Set the position that a lookup found."""
         self.fetch_state = FetchState.FETCHING
         self.position = self.fetch_offset = position
-        self.reset = None
+        self.origin, self.reset = self.reset, None
+
+    def look_up_again(self) -> None:
+        """Look the position up as before, in another topic of the same name."""
+        is_reset = self.origin is not None
+        phase = FetchState.AWAIT_RESET if is_reset else FetchState.INITIALIZING
+        self.restart(phase, reset=self.origin)
 
     def drop_chunks(self) -> None:
         """Drop fetched data that is not delivered; it can be fetched again."""
@@ -170,6 +185,9 @@ class TopicPartitionState:
     ) -> None:
         self.fetch_state = phase
         self.reset = reset
+        self.origin = None
+        self.is_chosen = position != UNKNOWN_POSITION
+        self.is_confirmed = False
         self.position = self.fetch_offset = position
         self.chunks.clear()
         self.buffered_bytes = 0

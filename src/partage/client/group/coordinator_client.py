@@ -16,7 +16,7 @@ from partage.client.group.coordinator_lookup import find_coordinators
 from partage.client.group.errors import CoordinatorNotConnectedError
 from partage.member.consumer_group.outcome import SendConsumerHeartbeat
 from partage.model.addresses import Address
-from partage.wire.api import Api
+from partage.wire.api import AnyApi, Api
 from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from partage.wire.types import Message
 
@@ -53,17 +53,36 @@ class CoordinatorClient:
                 self._connection = await Connection.open(address, self._cluster.options)
             return self._connection
 
-    async def send(self, api: Api[Req, Res], message: Req, *, timeout_ms: int | None = None) -> Res:
+    def version_of(self, api: AnyApi, version_max: int) -> int:
+        """Return the highest version that both sides support, at most ``version_max``.
+
+        Raises:
+            CoordinatorNotConnectedError: There is no connection; call `connect` first.
+            UnsupportedApiError: As `Connection.version_of`.
+        """
+        return self._connected().version_of(api, version_max)
+
+    async def send(
+        self,
+        api: Api[Req, Res],
+        message: Req,
+        *,
+        version_max: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> Res:
         """Send a request on the existing connection.
 
         Raises:
             CoordinatorNotConnectedError: There is no connection; call `connect` first.
             ClientError: As `Connection.send`.
         """
-        connection = self._connection
-        if connection is None:
+        connection = self._connected()
+        return await connection.send(api, message, version_max=version_max, timeout_ms=timeout_ms)
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
             raise CoordinatorNotConnectedError(self._group_id)
-        return await connection.send(api, message, timeout_ms=timeout_ms)
+        return self._connection
 
     def check_supports(self, heartbeat: SendConsumerHeartbeat) -> None:
         """Check if the coordinator can read a heartbeat.
@@ -72,9 +91,7 @@ class CoordinatorClient:
             CoordinatorNotConnectedError: There is no connection.
             UnsupportedApiError: It does not support the request, or no regular expressions (v1).
         """
-        connection = self._connection
-        if connection is None:
-            raise CoordinatorNotConnectedError(self._group_id)
+        connection = self._connected()
         version = connection.version_of(CONSUMER_GROUP_HEARTBEAT)
         if heartbeat.subscribed_regex and version < _WITH_REGEX:
             ours = f"v{_WITH_REGEX} for a subscription by SubscriptionPattern"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from partage.bridge.member_requests import to_error_code
@@ -19,7 +20,7 @@ from partage.client.errors import BrokerResponseError, ClientError, error_name
 from partage.client.group.commit_order import CommitOrder, PendingCommit
 from partage.client.group.coordinator_client import CoordinatorClient
 from partage.client.group.errors import CommitFailedError
-from partage.client.group.offsets import FENCED_ERRORS, Offsets, commit_once
+from partage.client.group.offsets import FENCED_ERRORS, Offsets, TopicIds, commit_once
 from partage.client.options import RetryPolicy
 from partage.client.retries import Retries
 from partage.member.member import CommitIdentity
@@ -29,6 +30,7 @@ from partage.model.topic_partition import TopicPartition
 _UNKNOWN_TOPIC_ERRORS: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
 )
+_REPLACED: Final = "its topic was deleted and created again since the records were read"
 
 
 class CommitContext(Protocol):
@@ -41,6 +43,9 @@ class CommitContext(Protocol):
     @property
     def ownership_epochs(self) -> Mapping[TopicPartition, int]:
         """For each owned partition, a number that is new each time the partition is assigned."""
+
+    def is_topic_replaced(self, partition: TopicPartition, topic_id: bytes) -> bool:
+        """True if an owned partition belongs to another topic of the same name now."""
 
     def commit_refusal_reason(self) -> str:
         """Return the reason why no commit is possible, or not with the requested identity."""
@@ -55,11 +60,13 @@ class _Commit:
     def __init__(
         self,
         offsets: Offsets,
+        topic_ids: TopicIds,
         context: CommitContext,
         only_as: CommitIdentity | None,
         final_errors: frozenset[ErrorCode],
     ) -> None:
         self.offsets = offsets
+        self.topic_ids = topic_ids
         self.only_as = only_as
         self.final_errors = final_errors
         self.identity = context.identity
@@ -67,6 +74,7 @@ class _Commit:
         self.turn = asyncio.Event()
         self.not_owned: set[TopicPartition] = set()
         self.refused: dict[TopicPartition, int] = {}
+        self.replaced: set[TopicPartition] = set()
         self.last_error: ClientError | None = None
 
     def not_owned_since_issue(
@@ -80,7 +88,10 @@ class _Commit:
 
     def check(self) -> None:
         """Raise CommitFailedError if some partitions were not committed."""
-        stories = [f"{p}: {error_name(code)}" for p, code in sorted(self.refused.items())]
+        stories = [
+            f"{p}: {_REPLACED if p in self.replaced else error_name(code)}"
+            for p, code in sorted(self.refused.items())
+        ]
         if self.not_owned:
             names = ", ".join(map(str, sorted(self.not_owned)))
             stories.append(
@@ -110,6 +121,7 @@ class OffsetCommitter:
     async def commit(
         self,
         offsets: Offsets,
+        topic_ids: TopicIds = MappingProxyType({}),
         *,
         only_as: CommitIdentity | None = None,
         after: Callable[[], Awaitable[None]] | None = None,
@@ -119,6 +131,8 @@ class OffsetCommitter:
 
         Args:
             offsets: Offsets of the next records to read, by partition.
+            topic_ids: The topics to which the offsets belong. Offsets of a topic that was deleted
+                and created again are not committed.
             only_as: The only identity with which to commit; None for any.
             after: Awaited before anything is sent. The order and the generation of the commit are
                 those of the call.
@@ -131,7 +145,7 @@ class OffsetCommitter:
             ClientError: No coordinator answered.
         """
         final_errors = frozenset() if retries_unknown_topics else _UNKNOWN_TOPIC_ERRORS
-        commit = _Commit(offsets, self._context, only_as, final_errors)
+        commit = _Commit(offsets, topic_ids, self._context, only_as, final_errors)
         issued = self._order.issue(offsets, commit.turn.set)
         try:
             if after is not None:
@@ -207,7 +221,9 @@ class OffsetCommitter:
         stored: set[TopicPartition] = set()
         self._order.mark_sent(issued, due)
         try:
-            refused = await commit_once(self._coordinator, self._group_id, identity, offsets)
+            refused = await commit_once(
+                self._coordinator, self._group_id, identity, offsets, commit.topic_ids
+            )
             stored = due - set(refused)
         finally:
             self._order.mark_answered(issued, stored)
@@ -220,10 +236,16 @@ class OffsetCommitter:
             )
         what = f"committing offsets of group {self._group_id!r}"
         errors = {p: BrokerResponseError(code, what) for p, code in refused.items()}
+        commit.replaced |= {
+            p
+            for p, code in refused.items()
+            if code == ErrorCode.UNKNOWN_TOPIC_ID
+            and self._context.is_topic_replaced(p, commit.topic_ids[p])
+        }
         final = {
             p
             for p, error in errors.items()
-            if not error.is_retriable or refused[p] in commit.final_errors
+            if not error.is_retriable or refused[p] in commit.final_errors or p in commit.replaced
         }
         commit.refused |= {p: refused[p] for p in final}
         self._order.mark_failed(issued, final)

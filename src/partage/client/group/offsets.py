@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -18,6 +19,7 @@ from partage.wire.apis.offset_commit import (
     OFFSET_COMMIT,
     OffsetCommitPartition,
     OffsetCommitRequest,
+    OffsetCommitResponse,
     OffsetCommitTopic,
 )
 from partage.wire.apis.offset_fetch import (
@@ -27,6 +29,7 @@ from partage.wire.apis.offset_fetch import (
     OffsetFetchTopic,
     OffsetFetchTopicResult,
 )
+from partage.wire.types import ZERO_UUID
 
 #: The identity of a client that is not a member of the group.
 NO_MEMBER: Final = CommitIdentity(generation=-1, member_id="", instance_id=None)
@@ -59,6 +62,15 @@ class OffsetAndMetadata(msgspec.Struct, frozen=True):
 
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+#: The ids of the topics of some partitions.
+TopicIds = Mapping[TopicPartition, bytes]
+
+
+class IdentifiedOffsets(NamedTuple):
+    """Offsets, and the ids of the topics to which they belong, as far as they are known."""
+
+    offsets: Offsets
+    topic_ids: TopicIds = MappingProxyType({})
 
 
 async def commit(
@@ -82,29 +94,57 @@ async def commit(
 
 
 async def commit_once(
-    coordinator: CoordinatorClient, group_id: str, identity: CommitIdentity, offsets: Offsets
+    coordinator: CoordinatorClient,
+    group_id: str,
+    identity: CommitIdentity,
+    offsets: Offsets,
+    topic_ids: TopicIds = MappingProxyType({}),
 ) -> dict[TopicPartition, int]:
     """Send a commit on the existing connection; return the error codes of refused partitions.
+
+    If the coordinator supports it (Kafka 4.1), partitions with known topic ids are committed by id:
+    the offset of a topic that was deleted is not stored for another topic of the same name.
 
     Raises:
         ClientError: As `CoordinatorClient.send`; the offsets may or may not be stored.
     """
-    answer = await coordinator.send(OFFSET_COMMIT, _commit(group_id, identity, offsets))
-    refused = {
-        TopicPartition(topic.name, partition.partition_index): partition.error_code
-        for topic in answer.topics
-        for partition in topic.partitions
-        if partition.error_code
-    }
+    version_max = OFFSET_COMMIT.version_max
+    has_ids = coordinator.version_of(OFFSET_COMMIT, version_max) > OFFSET_COMMIT.by_name_max
+    ids = topic_ids if has_ids else {}
+    by_id = {partition: offset for partition, offset in offsets.items() if partition in ids}
+    by_name = {partition: offset for partition, offset in offsets.items() if partition not in ids}
+    refused: dict[TopicPartition, int] = {}
+    if by_name:
+        answer = await coordinator.send(OFFSET_COMMIT, _commit(group_id, identity, by_name, {}))
+        refused |= _refused(answer, {})
+    if by_id:
+        request = _commit(group_id, identity, by_id, ids)
+        answer = await coordinator.send(OFFSET_COMMIT, request, version_max=version_max)
+        refused |= _refused(answer, {ids[partition]: partition.topic for partition in by_id})
     if not COORDINATOR_MOVED_ERRORS.isdisjoint(refused.values()):
         coordinator.disconnect()
     return refused
 
 
-def _commit(group_id: str, identity: CommitIdentity, offsets: Offsets) -> OffsetCommitRequest:
-    by_topic: dict[str, list[OffsetCommitPartition]] = {}
+def _refused(answer: OffsetCommitResponse, names: Mapping[bytes, str]) -> dict[TopicPartition, int]:
+    """Return the error codes of refused partitions; ``names`` are those of topic ids."""
+    return {
+        TopicPartition(topic.name or names[topic.topic_id], partition.partition_index): (
+            partition.error_code
+        )
+        for topic in answer.topics
+        for partition in topic.partitions
+        if partition.error_code
+    }
+
+
+def _commit(
+    group_id: str, identity: CommitIdentity, offsets: Offsets, topic_ids: TopicIds
+) -> OffsetCommitRequest:
+    by_topic: dict[tuple[str, bytes], list[OffsetCommitPartition]] = {}
     for partition, committed in offsets.items():
-        by_topic.setdefault(partition.topic, []).append(
+        topic = partition.topic, topic_ids.get(partition, ZERO_UUID)
+        by_topic.setdefault(topic, []).append(
             OffsetCommitPartition(
                 partition_index=partition.partition,
                 committed_offset=committed.offset,
@@ -117,7 +157,10 @@ def _commit(group_id: str, identity: CommitIdentity, offsets: Offsets) -> Offset
         generation_id_or_member_epoch=identity.generation,
         member_id=identity.member_id,
         group_instance_id=identity.instance_id,
-        topics=[OffsetCommitTopic(name=name, partitions=of) for name, of in by_topic.items()],
+        topics=[
+            OffsetCommitTopic(name=name, topic_id=topic_id, partitions=of)
+            for (name, topic_id), of in by_topic.items()
+        ],
     )
 
 

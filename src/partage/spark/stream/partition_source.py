@@ -20,7 +20,7 @@ from partage.client.consumer.group_assignment import GroupAssignment
 from partage.client.consumer.group_protocol import settings_of_protocol
 from partage.client.errors import BrokerResponseError, ClientError
 from partage.client.group.errors import CommitFailedError, GroupError, MemberFailedError
-from partage.client.group.offsets import OffsetAndMetadata
+from partage.client.group.offsets import IdentifiedOffsets, OffsetAndMetadata
 from partage.member.outcome import ListenerCallback
 from partage.member.settings import MemberSettings
 from partage.model.topic_partition import TopicPartition
@@ -297,7 +297,7 @@ class GroupPartitions(PartitionSource):
         try:
             async with asyncio.timeout(_COMMIT_TIMEOUT_S):
                 at = {p: OffsetAndMetadata(offset) for p, offset in offsets.items()}
-                await self._membership.commit(at, only_as=identity)
+                await self._membership.commit(IdentifiedOffsets(at), only_as=identity)
         # usually a rebalance; the next call commits these offsets
         except CommitFailedError as error:
             log.info("commit was rejected: group=%s error=%s", self._group_id, error)
@@ -385,6 +385,10 @@ class GroupPartitions(PartitionSource):
     def positions(self) -> Mapping[TopicPartition, int]:
         """Return no positions: the member must not commit by itself."""
         return {}
+
+    def is_topic_replaced(self, partition: TopicPartition, topic_id: bytes) -> bool:
+        """Return False: a query notices a replaced topic when it plans the next batch."""
+        return False
 
     def wake(self) -> None:
         """Complete an assignment or a loss; only a revocation waits for the end of a batch."""

@@ -157,6 +157,7 @@ class TransactionHistory(HistoryBuilder):
         asked = history.RequestReceived(
             at_ms=self.at_ms,
             arrived_ms=self.at_ms,
+            broker_ms=self.at_ms,
             is_loaded=True,
             serial=self.at_ms,
             connection=1,

@@ -86,7 +86,7 @@ class SimulatedBroker(BrokerShell):
                 port=_PORT,
                 state=None if world.zookeeper is None else _STATE,
                 begin_session=self._begin_session,
-                clock=WorldClock(world),
+                clock=WorldClock(world, lambda: self.wall_difference_ms),
                 ids=WorldIds(world),
             )
             await self._create_topics(broker)
@@ -219,10 +219,14 @@ class SimulatedBroker(BrokerShell):
 
     def _sizes(self) -> dict[str, str]:
         options = self.world.options
-        return {
+        sizes = {
             "segment.bytes": str(options.segment_bytes),
             "delete.retention.ms": str(options.delete_retention_ms),
         }
+        if options.has_wall_clock_faults:
+            # Producers have the right time. A leader whose clock is behind would refuse it.
+            sizes["message.timestamp.after.max.ms"] = str(2**63 - 1)
+        return sizes
 
     async def _create_topics(self, broker: Broker) -> None:
         options, log_manager = self.world.options, broker.log_manager

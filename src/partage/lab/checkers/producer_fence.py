@@ -84,7 +84,7 @@ class ProducerFenceChecker:
 
     def _on_expired(self, entry: TransactionalIdExpired) -> None:
         if entry.changed_ms is not None:
-            unused_ms = entry.at_ms - entry.changed_ms
+            unused_ms = entry.wall_ms - entry.changed_ms
             if unused_ms < TRANSACTIONAL_ID_EXPIRATION_MS:
                 problem = f"{entry.transactional_id} was removed after {unused_ms} ms without use"
                 raise RuleViolationError("producer-fence", problem)

@@ -1,6 +1,8 @@
 """Rule ``transaction-timeout``: a transaction is aborted soon after its timeout.
 
-The timeout counts from the begin of the transaction, also if the coordinator has loaded it since.
+The timeout counts from the begin of the transaction, also if the coordinator has loaded it since. A
+load computes the age from the wall clock. If that stepped since the begin, the timeout ends earlier
+or later by this difference, but at the latest one timeout after the load.
 On a single broker, a coordinator that runs stores an abort within one interval of its check, and
 some slack. After a load or a pause it has as much time again.
 
@@ -28,6 +30,7 @@ from partage.lab.history import (
     StallEnded,
     TransactionShardDropped,
     TransactionShardLoaded,
+    WallClockStepped,
 )
 from partage.lab.options import ABORT_CHECK_INTERVAL_MS
 from partage.model.settings import GroupSettings
@@ -45,11 +48,17 @@ _GRACE_MAX_MS: Final = 10_000
 
 
 class _OpenTransaction(NamedTuple):
-    """A transaction that had begun at ``began_ms`` at the latest."""
+    """A transaction that had begun at ``began_ms`` at the latest.
+
+    ``difference_ms`` is the largest difference of the wall clock that its begin may have. The
+    coordinator that runs counts the timeout from ``counted_ms`` at the latest.
+    """
 
     transactional_id: str
     epoch: int
     began_ms: int
+    difference_ms: int
+    counted_ms: int
 
 
 class TransactionTimeoutsChecker:
@@ -63,6 +72,8 @@ class TransactionTimeoutsChecker:
         self._running_ms: int | None = None  # since then the coordinator runs without a pause
         self._timers_wait_until_ms = 0  # after a pause, also if the coordinator loads then
         self._is_cluster = False
+        #: Steps of the wall clock, newest last: the time, and the difference since then.
+        self._steps: list[tuple[int, int]] = [(0, 0)]
         history.subscribe(RequestReceived, self._on_request)
         history.subscribe(ResponseSent, self._on_response)
         history.subscribe(DecisionAppended, self._on_decision)
@@ -72,10 +83,19 @@ class TransactionTimeoutsChecker:
         history.subscribe(BrokerDied, self._on_died)
         history.subscribe(StallEnded, self._on_stall)
         history.subscribe(ShardAcquired, self._on_acquired)
+        history.subscribe(WallClockStepped, self._on_step)
         history.subscribe(FaultsHealed, lambda entry: self._judge(entry.at_ms))
 
     def _on_acquired(self, entry: ShardAcquired) -> None:
         self._is_cluster = True
+
+    def _on_step(self, entry: WallClockStepped) -> None:
+        self._steps.append((entry.at_ms, entry.difference_ms))
+
+    def _largest_difference_ms(self, since_ms: int) -> int:
+        """Return the largest difference of the wall clock at or after a time."""
+        first = max(at for at, (at_ms, _) in enumerate(self._steps) if at_ms < since_ms)
+        return max(difference_ms for _, difference_ms in self._steps[first:])
 
     def _on_request(self, entry: RequestReceived) -> None:
         match entry.message:
@@ -90,7 +110,8 @@ class TransactionTimeoutsChecker:
         producer_id, epoch = producer_of(entry.request.message)
         decided_ms, decided_epoch = self._decided.get(producer_id, (-1, -1))
         if entry.request.at_ms > decided_ms and epoch >= decided_epoch:
-            begun = _OpenTransaction(name, epoch, entry.at_ms)
+            difference_ms = self._largest_difference_ms(entry.request.at_ms)
+            begun = _OpenTransaction(name, epoch, entry.at_ms, difference_ms, entry.at_ms)
             self._open.setdefault(producer_id, begun)
 
     def _on_decision(self, entry: DecisionAppended) -> None:
@@ -104,6 +125,11 @@ class TransactionTimeoutsChecker:
 
     def _on_loaded(self, entry: TransactionShardLoaded) -> None:
         self._running_ms = max(entry.at_ms, self._timers_wait_until_ms)
+        _, difference_ms = self._steps[-1]
+        for producer_id, transaction in self._open.items():
+            late_ms = transaction.difference_ms - difference_ms
+            counted_ms = min(transaction.began_ms + late_ms, entry.at_ms)
+            self._open[producer_id] = transaction._replace(counted_ms=counted_ms)
 
     def _on_dropped(self, entry: TransactionShardDropped) -> None:
         self._judge(entry.at_ms)
@@ -128,7 +154,7 @@ class TransactionTimeoutsChecker:
         if running_ms is None or self._is_cluster:
             return
         for producer_id, transaction in self._open.items():
-            due_ms = transaction.began_ms + self._timeouts[transaction.transactional_id]
+            due_ms = transaction.counted_ms + self._timeouts[transaction.transactional_id]
             late_ms = at_ms - max(due_ms, running_ms)
             if producer_id not in self._attempted and late_ms > ABORT_CHECK_INTERVAL_MS + _SLACK_MS:
                 raise RuleViolationError(

@@ -70,6 +70,8 @@ class SimulatedBroker(BrokerShell):
 
     def start(self) -> None:
         """Start the process."""
+        if not self._incarnation and self.world.options.has_wall_clock_faults:
+            self.record_wall_clock()
         self._incarnation += 1
         self._has_begun = True
         self._loop = ClockLoop(self, lambda: self.world.broker_rng.choice((0, 0, 1, 5)))

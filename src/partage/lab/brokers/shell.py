@@ -134,6 +134,10 @@ class BrokerShell(ABC):
         self.wall_difference_ms = max(
             -WALL_DIFFERENCE_MAX_MS, min(stepped_ms, WALL_DIFFERENCE_MAX_MS)
         )
+        self.record_wall_clock()
+
+    def record_wall_clock(self) -> None:
+        """Append the difference of the wall clock to the history."""
         self.world.append_history(
             history.WallClockStepped(
                 at_ms=self.world.now_ms,

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.checkers.producer_fence import is_accepted
+from partage.lab.checkers.wall_clocks import WallClocks
 from partage.lab.clients.late_request import producer_of
 from partage.lab.history import (
     BrokerDied,
@@ -30,7 +31,6 @@ from partage.lab.history import (
     StallEnded,
     TransactionShardDropped,
     TransactionShardLoaded,
-    WallClockStepped,
 )
 from partage.lab.options import ABORT_CHECK_INTERVAL_MS
 from partage.model.settings import GroupSettings
@@ -72,8 +72,7 @@ class TransactionTimeoutsChecker:
         self._running_ms: int | None = None  # since then the coordinator runs without a pause
         self._timers_wait_until_ms = 0  # after a pause, also if the coordinator loads then
         self._is_cluster = False
-        #: Steps of the wall clock, newest last: the time, and the difference since then.
-        self._steps: list[tuple[int, int]] = [(0, 0)]
+        self._wall_clocks = WallClocks(history)
         history.subscribe(RequestReceived, self._on_request)
         history.subscribe(ResponseSent, self._on_response)
         history.subscribe(DecisionAppended, self._on_decision)
@@ -83,19 +82,10 @@ class TransactionTimeoutsChecker:
         history.subscribe(BrokerDied, self._on_died)
         history.subscribe(StallEnded, self._on_stall)
         history.subscribe(ShardAcquired, self._on_acquired)
-        history.subscribe(WallClockStepped, self._on_step)
         history.subscribe(FaultsHealed, lambda entry: self._judge(entry.at_ms))
 
     def _on_acquired(self, entry: ShardAcquired) -> None:
         self._is_cluster = True
-
-    def _on_step(self, entry: WallClockStepped) -> None:
-        self._steps.append((entry.at_ms, entry.difference_ms))
-
-    def _largest_difference_ms(self, since_ms: int) -> int:
-        """Return the largest difference of the wall clock at or after a time."""
-        first = max(at for at, (at_ms, _) in enumerate(self._steps) if at_ms < since_ms)
-        return max(difference_ms for _, difference_ms in self._steps[first:])
 
     def _on_request(self, entry: RequestReceived) -> None:
         match entry.message:
@@ -110,7 +100,7 @@ class TransactionTimeoutsChecker:
         producer_id, epoch = producer_of(entry.request.message)
         decided_ms, decided_epoch = self._decided.get(producer_id, (-1, -1))
         if entry.request.at_ms > decided_ms and epoch >= decided_epoch:
-            difference_ms = self._largest_difference_ms(entry.request.at_ms)
+            difference_ms = self._wall_clocks.largest_ms(entry.request.at_ms)
             begun = _OpenTransaction(name, epoch, entry.at_ms, difference_ms, entry.at_ms)
             self._open.setdefault(producer_id, begun)
 
@@ -125,7 +115,7 @@ class TransactionTimeoutsChecker:
 
     def _on_loaded(self, entry: TransactionShardLoaded) -> None:
         self._running_ms = max(entry.at_ms, self._timers_wait_until_ms)
-        _, difference_ms = self._steps[-1]
+        difference_ms = self._wall_clocks.difference_ms(entry.broker)
         for producer_id, transaction in self._open.items():
             late_ms = transaction.difference_ms - difference_ms
             counted_ms = min(transaction.began_ms + late_ms, entry.at_ms)

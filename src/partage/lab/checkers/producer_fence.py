@@ -168,10 +168,9 @@ class ProducerFenceChecker:
             return
         request, timeout_ms = self._given[identity]
         others = self._reinitialized_as[name].items()
-        is_explained = (
-            any(serial > request.serial for other, serial in others if other != identity)
-            or self._may_have_timed_out(request.at_ms, entry.at_ms, timeout_ms)
-        )
+        is_explained = any(
+            serial > request.serial for other, serial in others if other != identity
+        ) or self._may_have_timed_out(request.at_ms, entry.at_ms, timeout_ms)
         if not is_explained:
             raise RuleViolationError(
                 "producer-fence", f"{name} cannot recover with its current epoch {identity}"

@@ -1,4 +1,4 @@
-"""Wall clocks of brokers that differ and step: the simulated clocks, and the rules that know them."""
+"""Wall clocks of brokers that differ and step: the simulated clocks, and rules that know them."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 class FaultKinds(NamedTuple):
     """The names of all faults: for any world, for several brokers, for topics, for the whole
-    machine, for wall clocks, for transactional producers, for members with the consumer protocol, for groups with
-    members of both protocols, for connections between brokers, for markers of transactions, for
-    compacted logs, for ZooKeeper, for appends to logs of shards.
+    machine, for wall clocks, for transactional producers, for members with the consumer protocol,
+    for groups with members of both protocols, for connections between brokers, for markers of
+    transactions, for compacted logs, for ZooKeeper, for appends to logs of shards.
     """
 
     common: tuple[str, ...]

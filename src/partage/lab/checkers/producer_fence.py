@@ -11,8 +11,8 @@
 - A request is accepted only with a producer id of its transactional id.
 - A producer is fenced only if another InitProducerId or EndTxn v5 was received since it got its
   epoch, or if its transaction may have timed out. This may be early if a coordinator loaded it with
-  another wall clock. A repetition of its InitProducerId is no other one, also if the coordinator has
-  moved or died meanwhile.
+  another wall clock. A repetition of its InitProducerId is no other one, also if the coordinator
+  has moved or died meanwhile.
 """
 
 from __future__ import annotations

@@ -83,6 +83,8 @@ class HistoryBuilder:
 
     def append(self, kind: type[history.HistoryEntry], **fields: Any) -> Any:
         self.at_ms += 1
+        if "broker_ms" in kind.__struct_fields__:
+            fields.setdefault("broker_ms", self.at_ms)
         entry = kind(at_ms=self.at_ms, **fields)
         self.history.append(entry)
         return entry

@@ -157,6 +157,7 @@ class TransactionHistory(HistoryBuilder):
         asked = history.RequestReceived(
             at_ms=self.at_ms,
             arrived_ms=self.at_ms,
+            broker_ms=self.at_ms,
             is_loaded=True,
             serial=self.at_ms,
             connection=1,
@@ -746,7 +747,9 @@ def test_expired_transactional_id_is_given_to_an_old_producer() -> None:
     built.init(epoch=0)
     built.init(epoch=1)
     built.init(epoch=2)
-    built.append(history.TransactionalIdExpired, transactional_id="tx0", changed_ms=None)
+    built.append(
+        history.TransactionalIdExpired, transactional_id="tx0", changed_ms=None, wall_ms=built.at_ms
+    )
     built.init(epoch=3, asked_epoch=1)
 
 

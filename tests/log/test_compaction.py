@@ -130,6 +130,27 @@ def test_old_tombstone_is_kept_from_its_first_compaction() -> None:
     assert kept(host) == [(1, b"a")]
 
 
+def test_tombstone_is_removed_after_wall_clock_was_set_back() -> None:
+    host = host_of((b"a", VALUE), (b"a", None), delete_retention_ms=DAY_MS)
+    host.now_ms += 1_000 * DAY_MS
+    closed_by(host).compact()
+    host.now_ms -= 1_000 * DAY_MS
+    host.write(batch((b"b", VALUE)), batch((b"b", None)))
+    closed_by(host).compact()
+    host.now_ms += DAY_MS - 1
+    closed_by(host).compact()
+    assert kept(host) == [(1, b"a"), (_offset_of_last(host, b"b"), b"b")]
+    host.open()
+    for _ in range(2):
+        host.now_ms += DAY_MS
+        closed_by(host).compact()
+    assert kept(host) == []
+
+
+def _offset_of_last(host: Host, key: bytes) -> int:
+    return max(record[0] for record in host.records() if record[2] == key)
+
+
 def test_compaction_holds_at_most_keys_max() -> None:
     pairs = [(b"%d" % (n % 7), b"%d" % n * 20) for n in range(21)]
     host = closed_by(host_of(*pairs, min_cleanable_dirty_ratio=0))

@@ -279,6 +279,20 @@ def test_merge_drops_markers_after_a_day() -> None:
     assert [parse_header(each).producer_id for each in merged] == [1, 2]
 
 
+def test_merge_after_a_wrong_clock_keeps_new_markers() -> None:
+    def marker(producer_id: int) -> TransactionMarker:
+        return TransactionMarker(
+            producer_id=producer_id, producer_epoch=4, coordinator_epoch=3, is_commit=True
+        )
+
+    year_ms = 365 * 86_400_000
+    wrong = encode_records([marker(1)], AT_MS + year_ms)
+    for _ in range(2):
+        right = encode_records([marker(2)], AT_MS)
+        wrong = merge([*wrong, *right], keeps_removals=False)
+        assert [parse_header(each).producer_id for each in wrong] == [1, 2]
+
+
 def test_merge_of_incomplete_batch_fails() -> None:
     (batch,) = encode_records(
         [TransactionMarker(producer_id=1, producer_epoch=0, coordinator_epoch=0, is_commit=True)],

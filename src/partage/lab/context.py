@@ -141,6 +141,7 @@ class WorldContext(ABC):
         self.consumer_requests: list[history.RequestReceived] = []
         #: A rogue client has sent heartbeats as a member, which may have got its response.
         self.was_impersonated = False
+        self._wall_rng = Random(f"wall clocks {seed}")
         self.log_observer = LogRecorder(self) if options.transactional_producers else None
         self.id_rng = Random(f"ids {seed}")
         #: The id of the topic that a broker creates now; None for a new one.
@@ -179,6 +180,7 @@ class WorldContext(ABC):
         broker_id: int,
         is_loaded: bool,
         at_ms: int | None = None,
+        broker_ms: int | None = None,
     ) -> history.RequestReceived:
         """Append a request that a broker has read.
 
@@ -191,14 +193,17 @@ class WorldContext(ABC):
             broker_id: The broker.
             is_loaded: True if the broker has loaded the group of the request.
             at_ms: The time of the request for the broker; by default now.
+            broker_ms: The same on the broker's clock; by default ``at_ms``.
 
         Returns:
             The history entry of the request.
         """
         self._serial += 1
         self.requests += 1
+        at_ms = self.now_ms if at_ms is None else at_ms
         entry = history.RequestReceived(
-            at_ms=self.now_ms if at_ms is None else at_ms,
+            at_ms=at_ms,
+            broker_ms=at_ms if broker_ms is None else broker_ms,
             arrived_ms=arrived_ms,
             broker=broker_id,
             is_loaded=is_loaded,
@@ -230,6 +235,11 @@ class WorldContext(ABC):
         )
 
     # Brokers and their disks
+
+    def draw_wall_difference_ms(self) -> int:
+        """Draw the wall clock of a broker's machine minus the virtual time."""
+        longest_ms = self.options.wall_difference_max_ms
+        return self._wall_rng.choice((0, -1, 1)) * self._wall_rng.randrange(longest_ms + 1)
 
     @property
     def stored_topics(self) -> dict[str, int]:

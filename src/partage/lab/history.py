@@ -28,9 +28,13 @@ class HistoryEntry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class RequestReceived(HistoryEntry, frozen=True, gc=False, kw_only=True):
-    """A broker read a request whose bytes had arrived at ``arrived_ms``."""
+    """A broker read a request whose bytes had arrived at ``arrived_ms``.
+
+    ``broker_ms`` is ``at_ms`` on the clock of the broker's process, which gives the time to events.
+    """
 
     arrived_ms: int
+    broker_ms: int
     broker: int = 1
     is_loaded: bool  # the broker has loaded the group from its store
     serial: int
@@ -51,9 +55,12 @@ class ResponseSent(HistoryEntry, frozen=True, gc=False, kw_only=True):
 class RecordsAppended(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """Records were handed to the coordinator's log; ``pairs`` are their encoded keys and values.
 
-    The records of transactions are the changes that `partage.lab.offset_log` decodes.
+    The records of transactions are the changes that `partage.lab.offset_log` decodes. ``broker_ms``
+    is the time of the event on the clock of the broker's process, from which the times in records
+    come.
     """
 
+    broker_ms: int
     broker: int = 1
     shard: int = 0
     records: tuple[LogChange, ...]
@@ -184,8 +191,8 @@ class LogCompacted(HistoryEntry, frozen=True, gc=False, kw_only=True):
 
     ``before`` and ``after`` are all segments, as they were written. ``tail`` are the batches that
     were appended before, and may not be written. ``is_complete`` is False if the log noted no new
-    progress of compaction. The other fields are those at the begin, ``began_ms``:
-    ``active_segment`` is the base offset of the segment with the high watermark.
+    progress of compaction. The other fields are those at the begin, ``began_ms`` on the wall clock
+    of the broker: ``active_segment`` is the base offset of the segment with the high watermark.
     """
 
     broker: int = 1
@@ -208,6 +215,16 @@ class StallEnded(HistoryEntry, frozen=True, gc=False, kw_only=True):
 
     broker: int | None = None
     began_ms: int
+
+
+class WallClockStepped(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """The wall clock of a broker's machine stepped.
+
+    ``difference_ms`` is this clock minus the virtual time from now on.
+    """
+
+    broker: int
+    difference_ms: int
 
 
 class OwnershipChanged(HistoryEntry, frozen=True, gc=False, kw_only=True):
@@ -376,9 +393,11 @@ class BatchAppended(HistoryEntry, frozen=True, gc=False, kw_only=True):
 class TransactionalIdExpired(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """The removal of an unused transactional id was handed to the log.
 
-    ``changed_ms`` is the time of its last record, None if a load has restored none.
+    ``changed_ms`` is the time of its last record, None if a load has restored none. ``wall_ms`` is
+    the wall clock of the coordinator.
     """
 
+    wall_ms: int
     transactional_id: str
     changed_ms: int | None
 

@@ -21,6 +21,8 @@ _Interval = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 _Timeout = Annotated[int, msgspec.Meta(ge=1_000, le=1_800_000)]
 
 
+#: Steps add up to this difference at most. Topics keep records for longer.
+WALL_DIFFERENCE_MAX_MS: Final = 2 * 86_400_000
 #: Kafka's ``delete.retention.ms``: compaction keeps tombstones and markers for this time.
 DELETE_RETENTION_MS: Final = 86_400_000
 
@@ -65,6 +67,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     cluster_steps: _Count = 0
     cluster_kinds: tuple[str, ...] = ()
     zookeeper_faults: _Count = 0  # of ZooKeeper's answers and registrations
+    # longest difference between the wall clock of a broker at the start and the right time
+    wall_difference_max_ms: Annotated[int, msgspec.Meta(ge=0, le=WALL_DIFFERENCE_MAX_MS)] = 0
+    wall_clock_steps: _Count = 0  # steps of the wall clock of a broker
     append_failures: _Count = 0  # times in which appends to logs of group shards fail
     deletions: _Count = 0  # deletions of a topic without readers, for which offsets are committed
     machine_stalls: _Count = 0  # pauses of the whole machine
@@ -105,6 +110,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     migration_policy: Literal["disabled", "upgrade", "downgrade", "bidirectional"] = "bidirectional"
     migration_steps: _Count = 0
     migration_kinds: tuple[str, ...] = ()
+
+    @property
+    def has_wall_clock_faults(self) -> bool:
+        """True if the wall clock of a broker may differ from the right time."""
+        return bool(self.wall_difference_max_ms or self.wall_clock_steps)
 
     def transaction_settings(self) -> TransactionSettings:
         """Return the transaction settings of the brokers."""

@@ -20,6 +20,7 @@ _DAY_MS: Final = 86_400_000
 # of the kinds of crash points and of other faults of transactions that a world has
 _CRASH_SHARE: Final = 0.2
 _FAULT_SHARE: Final = 0.6
+_WRONG_CLOCKS_SHARE: Final = 0.125
 # A world as `_draw` draws it fits in the smallest segment that it draws.
 _MEMBERS_DRAWN_MAX: Final = 4
 _PARTITIONS_DRAWN_MAX: Final = 7
@@ -125,6 +126,7 @@ def build_scenario(
         zookeeper_faults=Random(f"zookeeper faults {seed}").choice((0, 3, 8)),
         append_failures=Random(f"append failures {seed}").choice((0, 2, 5)),
     )
+    options = _draw_wall_clock_options(Random(f"wall clock {seed}"), options)
     if changes:
         if "consumer_members" in changes and "classic_members" not in changes:
             options = msgspec.structs.replace(options, classic_members=0)
@@ -147,6 +149,7 @@ def build_scenario(
         NamedPlan("plan", options.kinds, options.steps),
         NamedPlan("deletions plan", kinds.topics, options.deletions),
         NamedPlan("standstills plan", kinds.machine, options.machine_stalls),
+        NamedPlan("wall clocks plan", kinds.wall_clocks, options.wall_clock_steps),
     ]
     if is_cluster:
         plans.insert(1, NamedPlan("cluster plan", options.cluster_kinds, options.cluster_steps))
@@ -289,6 +292,18 @@ def _draw_migration_options(rng: Random, options: Options, kinds: FaultKinds) ->
         migration_steps=options.safety_ms // rng.choice((800, 1_600, 3_200)),
         migration_kinds=tuple(kind for kind in kinds.migrations if rng.random() < share)
         or kinds.migrations[:1],
+    )
+
+
+def _draw_wall_clock_options(rng: Random, options: Options) -> Options:
+    """Draw the options of wall clocks: one world in eight has wrong ones."""
+    has_faults = rng.random() < _WRONG_CLOCKS_SHARE
+    difference_max_ms = rng.choice((0, 3_000, 3_600_000, _DAY_MS))
+    steps = rng.choice((1, 3, 8))
+    if not has_faults:
+        return options
+    return msgspec.structs.replace(
+        options, wall_difference_max_ms=difference_max_ms, wall_clock_steps=steps
     )
 
 

@@ -58,6 +58,8 @@ def _line(entry: HistoryEntry, verbose: bool) -> str | None:
             return f"= broker {entry.broker} dropped shard {entry.shard}"
         case history.ZooKeeperSessionExpired():
             return f"! the ZooKeeper session of broker {entry.broker} expired"
+        case history.WallClockStepped(difference_ms=difference_ms):
+            return f"! the wall clock of broker {entry.broker} differs by {difference_ms} ms"
         case history.RegistrationRemoved():
             return f"! the registration of broker {entry.broker} was removed"
         case history.LogWriteFailed():

@@ -123,7 +123,7 @@ class _TransactionalMerger:
         self._first_markers: dict[int, _Marker] = {}
         self._last_markers: dict[int, _Marker] = {}
         self._position = 0
-        self._newest_ms = 0
+        self._last_ms = 0  # of the last batch with a time; a merge writes some without
 
     def add(self, blob: Buffer) -> None:
         """Replay record batches."""
@@ -132,7 +132,8 @@ class _TransactionalMerger:
         for at, header in whole_batches(view):
             end = at + header.size
             batch = view[at:end]
-            self._newest_ms = max(self._newest_ms, header.max_timestamp_ms)
+            if header.max_timestamp_ms > 0:
+                self._last_ms = header.max_timestamp_ms
             if header.is_control:
                 self._add_marker(header, batch)
                 continue
@@ -158,6 +159,7 @@ class _TransactionalMerger:
         producer_id = header.producer_id
         kept = _Marker(header.max_timestamp_ms, bytes(batch))
         self._first_markers.setdefault(producer_id, kept)
+        self._last_markers.pop(producer_id, None)  # they stay in the order of the log
         self._last_markers[producer_id] = kept
         for key, ended in self._pending.pop(producer_id, {}).items():
             if marker.is_commit and not ended.is_superseded:
@@ -200,7 +202,9 @@ class _TransactionalMerger:
     def _markers(self, *, keeps_first: bool) -> Iterator[bytes]:
         if keeps_first:
             yield from (marker.batch for marker in self._first_markers.values())
-        expired_ms = self._newest_ms - _MARKERS_KEPT_MS
+        # Not the largest time: one wrong clock of a former owner must not expire all markers of
+        # the present one.
+        expired_ms = self._last_ms - _MARKERS_KEPT_MS
         for producer_id, marker in self._last_markers.items():
             is_first = keeps_first and marker is self._first_markers[producer_id]
             if marker.at_ms > expired_ms and not is_first:

@@ -70,6 +70,8 @@ class SimulatedBroker(BrokerShell):
 
     def start(self) -> None:
         """Start the process."""
+        if not self._incarnation and self.world.options.has_wall_clock_faults:
+            self.record_wall_clock()
         self._incarnation += 1
         self._has_begun = True
         self._loop = ClockLoop(self, lambda: self.world.broker_rng.choice((0, 0, 1, 5)))
@@ -86,7 +88,7 @@ class SimulatedBroker(BrokerShell):
                 port=_PORT,
                 state=None if world.zookeeper is None else _STATE,
                 begin_session=self._begin_session,
-                clock=WorldClock(world),
+                clock=WorldClock(world, lambda: self.wall_difference_ms),
                 ids=WorldIds(world),
             )
             await self._create_topics(broker)
@@ -219,10 +221,14 @@ class SimulatedBroker(BrokerShell):
 
     def _sizes(self) -> dict[str, str]:
         options = self.world.options
-        return {
+        sizes = {
             "segment.bytes": str(options.segment_bytes),
             "delete.retention.ms": str(options.delete_retention_ms),
         }
+        if options.has_wall_clock_faults:
+            # Producers have the right time. A leader whose clock is behind would refuse it.
+            sizes["message.timestamp.after.max.ms"] = str(2**63 - 1)
+        return sizes
 
     async def _create_topics(self, broker: Broker) -> None:
         options, log_manager = self.world.options, broker.log_manager

@@ -33,20 +33,22 @@ class CompactionRecorder:
         #: checksum covers the leader epoch of a batch.
         self._flipped: dict[str, frozenset[int]] = {}
 
-    def begin(self, partition: TopicPartition, log: PartitionLog, tail: bytes, at_ms: int) -> None:
+    def begin(
+        self, partition: TopicPartition, log: PartitionLog, tail: bytes, wall_ms: int
+    ) -> None:
         """Handle the begin of a compaction.
 
         Args:
             partition: The partition.
             log: Its log.
             tail: Batches that were appended and may not be written.
-            at_ms: The time.
+            wall_ms: The wall clock of the broker.
         """
         directory = partition_directory(*partition)
         paths = [f"{directory}/{name}" for name in self._names(directory)]
         self._flipped |= {path: self._disk.flipped(path) for path in paths}
         entry = LogCompacted(
-            at_ms=at_ms,
+            at_ms=wall_ms,  # until the end
             broker=self._broker_id,
             partition=partition,
             before=self._segments(partition),
@@ -56,7 +58,7 @@ class CompactionRecorder:
             active_segment=log.durable_end.base_offset,
             delete_retention_ms=log.config.delete_retention_ms,
             min_compaction_lag_ms=log.config.min_compaction_lag_ms,
-            began_ms=at_ms,
+            began_ms=wall_ms,
         )
         self._begun[partition] = entry, self._progress(partition)
 

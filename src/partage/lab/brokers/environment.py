@@ -16,7 +16,38 @@ from partage.log.errors import DamagedLogError
 
 
 class WorldClock(Clock):
-    """The clock of a world, whose processes have one time."""
+    """The clocks of a broker's process: the virtual time, and the wall clock of its machine.
+
+    Like that of a real process, `now_ms` reads the wall clock once at the start. Later steps of the
+    wall clock change only `wall_ms`.
+
+    Args:
+        world: The world.
+        wall_difference_ms: Returns the wall clock of the machine minus the virtual time.
+    """
+
+    def __init__(self, world: WorldContext, wall_difference_ms: Callable[[], int]) -> None:
+        super().__init__()
+        self._world = world
+        self._wall_difference_ms = wall_difference_ms
+        #: The time of events minus the virtual time.
+        self.difference_ms = wall_difference_ms()
+
+    def now_ms(self) -> int:
+        """Return the virtual time, plus the difference of the wall clock at the start."""
+        return self._world.now_ms + self.difference_ms
+
+    def wall_ms(self) -> int:
+        """Return the time of the machine's wall clock."""
+        return self._world.now_ms + self._wall_difference_ms()
+
+    def boot_ms(self) -> int:
+        """Return the virtual time."""
+        return self._world.now_ms
+
+
+class HistoryClock(Clock):
+    """The virtual time, for the entries of the history. All clocks of it agree."""
 
     def __init__(self, world: WorldContext) -> None:
         super().__init__()

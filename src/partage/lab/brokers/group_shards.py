@@ -20,6 +20,7 @@ from partage.coordinator.events import Event
 from partage.coordinator.records import TransactionMarker
 from partage.coordinator.shard import Shard
 from partage.lab import history
+from partage.lab.brokers.environment import HistoryClock
 from partage.lab.brokers.recorded_shard_host import RecordedShardHost, RecordedStore
 from partage.lab.brokers.shell import BrokerShell
 from partage.lab.coverage import APPEND_FAILED, ELSEWHERE, LOADING, group_coverage_keys
@@ -69,7 +70,12 @@ class GroupShardHost(RecordedShardHost):
     ) -> RecordedStore:
         """Return a store that records, and that dies at planned points."""
         failing: Any = FailingStore(store, cls.owner)
-        return CrashingStore(failing, cls.entries, broker_id, shard, clock, cls.owner)
+        history_clock = HistoryClock(cls.owner.world)
+        return CrashingStore(failing, cls.entries, broker_id, shard, history_clock, cls.owner)
+
+    def _history_ms(self, at_ms: int) -> int:
+        """Return the virtual time of an event at ``at_ms`` on the broker's clock."""
+        return at_ms - (self._clock.now_ms() - self.owner.world.now_ms)
 
     @property
     def driver(self) -> Any:
@@ -99,7 +105,7 @@ class GroupShardHost(RecordedShardHost):
         Names of topics that were never deleted do not count: the broker is wrong then.
         """
         for name in sorted(names & self.owner.world.deleted_topics):
-            self.entries.append(history.TopicDeleted(at_ms=self._clock.now_ms(), topic=name))
+            self.entries.append(history.TopicDeleted(at_ms=self.owner.world.now_ms, topic=name))
 
     def answer(self, event: Any) -> None:
         """Count and handle the event of a request."""

@@ -98,7 +98,8 @@ def _recording_handler(owner: BrokerShell, broker: Broker, handler: Handler) -> 
             inbound.message,
             broker_id=owner.broker_id,
             is_loaded=broker.coordinator.host_of(group_id).is_loaded,
-            at_ms=inbound.at_ms,
+            broker_ms=inbound.at_ms,
+            at_ms=owner.world.now_ms - (broker._clock.now_ms() - inbound.at_ms),
         )
 
         def answered(response: ObservedResponse) -> None:

@@ -104,7 +104,7 @@ def _record_plans(
         if plan is not None:
             writer: Any = broker._writer
             tail = writer.tail(partition.name)
-            owner.compactions.begin(place, log, tail, owner.world.now_ms)
+            owner.compactions.begin(place, log, tail, now_ms)
         return plan
 
     log.plan_compaction = planned

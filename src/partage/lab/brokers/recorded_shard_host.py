@@ -77,7 +77,13 @@ class RecordedStore:
         pairs = tuple(pair for pair, _ in written)
         changes = tuple(change for _, change in written if change is not None)
         self._recorder.append(
-            history.RecordsAppended(at_ms=at_ms, **self._place, records=changes, pairs=pairs)
+            history.RecordsAppended(
+                at_ms=self._clock.now_ms(),
+                **self._place,
+                records=changes,
+                pairs=pairs,
+                broker_ms=at_ms,
+            )
         )
         incarnation = self._incarnation
 
@@ -201,6 +207,10 @@ class RecordedShardHost(ShardHost):
         if isinstance(store, LocalStore) and store.is_empty:
             self._recorded.on_empty()
 
+    def _history_ms(self, at_ms: int) -> int:
+        """Return the time in the history of an event at ``at_ms`` on the broker's clock."""
+        return at_ms
+
     def resign(self) -> None:
         """Drop the loaded state, and record it."""
         self._expired.clear()
@@ -225,7 +235,7 @@ class RecordedShardHost(ShardHost):
             for event in expired:
                 self.entries.append(
                     history.MemberExpired(
-                        at_ms=event.at_ms,
+                        at_ms=self._history_ms(event.at_ms),
                         broker=self._broker,
                         group_id=event.group_id,
                         member_id=event.member_id or "",

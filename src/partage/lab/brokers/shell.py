@@ -14,6 +14,7 @@ from partage.lab import history
 from partage.lab.brokers.compaction_recorder import CompactionRecorder
 from partage.lab.context import WorldContext
 from partage.lab.environment.disk import CrashDisk
+from partage.lab.options import WALL_DIFFERENCE_MAX_MS
 from partage.model.topic_partition import TopicPartition
 
 #: The name of the fault of a planned `partage.lab.history.MarkerPause`.
@@ -30,6 +31,8 @@ class BrokerShell(ABC):
     def __init__(self, world: WorldContext, broker_id: int) -> None:
         self.world = world
         self.broker_id = broker_id
+        #: The wall clock of the machine minus the virtual time.
+        self.wall_difference_ms = world.draw_wall_difference_ms()
         self.disk = CrashDisk()
         self.disk.on_fault = world.count_fault
         self.compactions = CompactionRecorder(self.disk, broker_id, world.append_history)
@@ -119,6 +122,29 @@ class BrokerShell(ABC):
         until_ms, slow_ms = self.disk_slow
         longest = slow_ms if self.world.now_ms < until_ms else self.world.options.disk_delay_ms
         return self.world.disk_rng.randrange(longest + 1)
+
+    @property
+    def wall_ms(self) -> int:
+        """The wall clock of the machine."""
+        return self.world.now_ms + self.wall_difference_ms
+
+    def step_wall_clock(self, by_ms: int) -> None:
+        """Step the wall clock of the machine; `WALL_DIFFERENCE_MAX_MS` limits the difference."""
+        stepped_ms = self.wall_difference_ms + by_ms
+        self.wall_difference_ms = max(
+            -WALL_DIFFERENCE_MAX_MS, min(stepped_ms, WALL_DIFFERENCE_MAX_MS)
+        )
+        self.record_wall_clock()
+
+    def record_wall_clock(self) -> None:
+        """Append the difference of the wall clock to the history."""
+        self.world.append_history(
+            history.WallClockStepped(
+                at_ms=self.world.now_ms,
+                broker=self.broker_id,
+                difference_ms=self.wall_difference_ms,
+            )
+        )
 
     # Pauses and timers
 

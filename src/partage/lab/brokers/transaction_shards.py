@@ -79,7 +79,7 @@ class RecordedTransactionHost(TransactionShardHost):
                 producer_id=world.next_producer_id(),
                 epoch=options.first_epoch,
                 timeout_ms=options.transaction_timeout_ms,
-                updated_ms=world.now_ms,
+                updated_ms=self.owner.wall_ms,
             )
             for number in range(options.transactional_producers)
         ]
@@ -288,6 +288,7 @@ class _RecordedStore:
                 self._world.append_history(
                     history.TransactionalIdExpired(
                         at_ms=self._world.now_ms,
+                        wall_ms=self._owner.wall_ms,
                         transactional_id=record.transactional_id,
                         changed_ms=None if before is None else before.updated_ms,
                     )

@@ -73,7 +73,8 @@ class CommitsChecker:
         self._pending: set[_Key] = set()  # with an offset in a transaction so far
         self._acknowledged: dict[_Key, int] = {}
         self._floors: dict[int, dict[_Key, int]] = {}
-        self._asked: dict[int, list[_CommitRequest]] = defaultdict(list)
+        # by the time on the broker's clock, which the records have; with the time in the history
+        self._asked: dict[int, list[tuple[int, _CommitRequest]]] = defaultdict(list)
         self._deleting = _DeletionRequests()
         self._gone_ms: dict[str, int] = {}  # time of the last deletion, by topic
         # by broker and topic: time of notification, time of deletion
@@ -91,7 +92,7 @@ class CommitsChecker:
     def _on_request(self, entry: RequestReceived) -> None:
         match entry.message:
             case OffsetCommitRequest() | TxnOffsetCommitRequest() as message:
-                self._asked[entry.at_ms].append(message)
+                self._asked[entry.broker_ms].append((entry.at_ms, message))
             case OffsetFetchRequest():
                 self._floors[entry.serial] = dict(self._acknowledged)
             case OffsetDeleteRequest() | DeleteGroupsRequest() as message:
@@ -115,44 +116,47 @@ class CommitsChecker:
             if isinstance(record, groups):
                 later[record.group_id] -= 1
             elif isinstance(record, OffsetRecord):
-                if not self._is_asked(record):
+                if self._asked_ms(record) is None:
                     raise RuleViolationError("commits", f"no request matches {record}")
                 key = (record.group_id, record.topic, record.partition)
                 self._written[key].append(record)
             elif isinstance(record, PendingOffset):
                 self._write_pending(record)
             elif isinstance(record, OffsetTombstone):
-                self._judge_removal(record, entry.at_ms, later[record.group_id])
+                self._judge_removal(record, entry, later[record.group_id])
 
     def _write_pending(self, record: PendingOffset) -> None:
         offset = record.offset
         if offset is not None:
             self._pending.add((offset.group_id, offset.topic, offset.partition))
-            if not self._is_asked(offset):
+            if self._asked_ms(offset) is None:
                 raise RuleViolationError("commits", f"no request matches {record}")
 
-    def _is_asked(self, record: OffsetRecord) -> bool:
+    def _asked_ms(self, record: OffsetRecord) -> int | None:
+        """Return the time in the history of the commit of an offset; None if there was none."""
         wanted = (record.topic, record.partition, record.offset, record.metadata)
-        return any(
-            message.group_id == record.group_id and wanted in list(_offsets(message))
-            for message in self._asked[record.commit_ms]
+        found = (
+            at_ms
+            for at_ms, message in self._asked[record.commit_ms]
+            if message.group_id == record.group_id and wanted in list(_offsets(message))
         )
+        return next(found, None)
 
-    def _judge_removal(self, record: OffsetTombstone, at_ms: int, later: int) -> None:
+    def _judge_removal(self, record: OffsetTombstone, entry: RecordsAppended, later: int) -> None:
         """Check the removal of an offset.
 
         Args:
             record: The removal.
-            at_ms: Time of the append.
+            entry: The append. Offsets expire by the clock of its broker, as in Kafka.
             later: Number of group records of the same group that follow in the same append.
         """
         key = (record.group_id, record.topic, record.partition)
         last = self._written[key][-1] if self._written[key] else None
-        if self._deleting.is_asked(at_ms, key) or self._went_with_its_topic(key, last):
+        if self._deleting.is_asked(entry.at_ms, key) or self._went_with_its_topic(key, last):
             return
         # the offset may have been removed with the group
         group = None
-        if self._ledger.is_classic_since(record.group_id, at_ms):
+        if self._ledger.is_classic_since(record.group_id, entry.at_ms):
             group = self._ledger.last_existing(record.group_id, later)
         since_ms = 0
         if group is not None and group.members:
@@ -162,7 +166,7 @@ class CommitsChecker:
                 )
         elif group is not None and group.protocol_type is not None:
             since_ms = group.since_ms  # retention starts when the group becomes empty (KIP-211)
-        if last is None or at_ms - max(last.commit_ms, since_ms) < self._retention_ms:
+        if last is None or entry.broker_ms - max(last.commit_ms, since_ms) < self._retention_ms:
             raise RuleViolationError(
                 "commits", f"{last} was removed before its retention ended, without a deletion"
             )
@@ -177,7 +181,12 @@ class CommitsChecker:
             return gone_ms is not None and key in self._pending
         at = self._acknowledged.get(key)
         is_acknowledged = at is not None and last in self._stored[key][: at + 1]
-        return last.commit_ms <= gone_ms or not is_acknowledged
+        return self._committed_before(last, gone_ms + 1) or not is_acknowledged
+
+    def _committed_before(self, record: OffsetRecord, at_ms: int) -> bool:
+        """Return True if an offset was committed before a time in the history."""
+        asked_ms = self._asked_ms(record)
+        return asked_ms is not None and asked_ms < at_ms
 
     def _lose(self, record: LogChange) -> None:
         """Forget an offset that was appended but lost."""
@@ -203,7 +212,7 @@ class CommitsChecker:
                 }
                 for topic, index, offset, metadata in _offsets(asked):
                     key, value = (asked.group_id, topic, index), (offset, metadata)
-                    self._check_response(key, value, codes.get((topic, index)), entry.request.at_ms)
+                    self._check_response(key, value, codes.get((topic, index)), entry.request)
             case OffsetFetchRequest() as fetched, OffsetFetchResponse() as shown:
                 floors = self._floors.pop(entry.request.serial)
                 self._judge_fetch(fetched, shown, floors, entry.request)
@@ -221,12 +230,15 @@ class CommitsChecker:
 
     def _expect_gone(self, key: _Key, asked_ms: int) -> None:
         last = self._stored[key][-1] if self._stored[key] else None
-        if last is not None and last.commit_ms < asked_ms:
+        if last is not None and self._committed_before(last, asked_ms):
             raise RuleViolationError(
                 "commits", f"the deletion of {key} was acknowledged, but {last} exists"
             )
 
-    def _check_response(self, key: _Key, value: _Value, code: int | None, at_ms: int) -> None:
+    def _check_response(
+        self, key: _Key, value: _Value, code: int | None, request: RequestReceived
+    ) -> None:
+        at_ms = request.broker_ms
         if code is None:
             raise RuleViolationError(
                 "commits", f"{key} was committed but is missing in the response"
@@ -240,7 +252,7 @@ class CommitsChecker:
             self._acknowledged[key] = max(at, self._acknowledged.get(key, 0))
         elif code in _REFUSED:
             same = [w for w in self._written[key] if w.commit_ms == at_ms]
-            asked = [m for m in self._asked[at_ms] if m.group_id == key[0]]
+            asked = [m for _, m in self._asked[at_ms] if m.group_id == key[0]]
             if len(asked) == 1 and any((w.offset, w.metadata) == value for w in same):
                 raise RuleViolationError(
                     "commits", f"{key} {value} was rejected with {code} but stored"
@@ -306,7 +318,7 @@ class CommitsChecker:
         # Later fetches must not show an earlier offset.
         self._acknowledged[key] = max(at, self._acknowledged.get(key, 0))
         heard_ms, gone_ms = self._forgotten.get((read.broker, key[1]), (read.at_ms, 0))
-        if read.at_ms > heard_ms and kept.commit_ms < gone_ms:
+        if read.at_ms > heard_ms and self._committed_before(kept, gone_ms):
             raise RuleViolationError(
                 "commits", f"{key} was fetched as {kept}, but its topic was deleted at {gone_ms}"
             )

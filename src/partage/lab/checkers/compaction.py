@@ -110,6 +110,8 @@ class _Comparison:
     def __init__(self, entry: LogCompacted, log: _Log) -> None:
         self._entry = entry
         self._log = log
+        # a run after the present, because the wall clock was set back since: at the present
+        log.runs = [run._replace(at_ms=min(run.at_ms, entry.began_ms)) for run in log.runs]
         self._segments = list(_decode_segments(entry.before))
         self._batches = [batch for segment in self._segments for batch in segment.batches]
         end_offset = self._batches[-1].header.next_offset if self._batches else 0

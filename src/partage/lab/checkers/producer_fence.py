@@ -10,8 +10,9 @@
 - No client gets the last epoch of a producer id, with which only the coordinator can fence it.
 - A request is accepted only with a producer id of its transactional id.
 - A producer is fenced only if another InitProducerId or EndTxn v5 was received since it got its
-  epoch, or if its transaction may have timed out. A repetition of its InitProducerId is no other
-  one, also if the coordinator has moved or died meanwhile.
+  epoch, or if its transaction may have timed out. This may be early if a coordinator loaded it with
+  another wall clock. A repetition of its InitProducerId is no other one, also if the coordinator
+  has moved or died meanwhile.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from partage.lab.checkers.ledger import Ledger
+from partage.lab.checkers.wall_clocks import WallClocks
 from partage.lab.clients.late_request import producer_of
 from partage.lab.history import (
     BatchAppended,
@@ -76,6 +78,7 @@ class ProducerFenceChecker:
         # the newest identity of a transactional id, and the one in the request that got it
         self._newest: dict[str, tuple[_Identity, _Identity]] = {}
         self._newest_at: dict[int, tuple[_Identity, _Identity]] = {}  # by request
+        self._wall_clocks = WallClocks(history)
         history.subscribe(RequestReceived, self._on_request)
         history.subscribe(ResponseSent, self._on_response)
         history.subscribe(BatchAppended, self._on_batch)
@@ -84,7 +87,7 @@ class ProducerFenceChecker:
 
     def _on_expired(self, entry: TransactionalIdExpired) -> None:
         if entry.changed_ms is not None:
-            unused_ms = entry.at_ms - entry.changed_ms
+            unused_ms = entry.wall_ms - entry.changed_ms
             if unused_ms < TRANSACTIONAL_ID_EXPIRATION_MS:
                 problem = f"{entry.transactional_id} was removed after {unused_ms} ms without use"
                 raise RuleViolationError("producer-fence", problem)
@@ -165,10 +168,9 @@ class ProducerFenceChecker:
             return
         request, timeout_ms = self._given[identity]
         others = self._reinitialized_as[name].items()
-        is_explained = (
-            any(serial > request.serial for other, serial in others if other != identity)
-            or entry.at_ms - request.at_ms >= timeout_ms
-        )
+        is_explained = any(
+            serial > request.serial for other, serial in others if other != identity
+        ) or self._may_have_timed_out(request.at_ms, entry.at_ms, timeout_ms)
         if not is_explained:
             raise RuleViolationError(
                 "producer-fence", f"{name} cannot recover with its current epoch {identity}"
@@ -185,12 +187,18 @@ class ProducerFenceChecker:
             request is None
             or self._reinitialized[name] > request.serial
             or self._is_ended_by_another(entry.request, identity)
-            or entry.at_ms - request.at_ms >= timeout_ms
+            or self._may_have_timed_out(request.at_ms, entry.at_ms, timeout_ms)
         )
         if not is_explained:
             raise RuleViolationError(
                 "producer-fence", f"{name} was fenced with its current epoch {identity}"
             )
+
+    def _may_have_timed_out(self, given_ms: int, at_ms: int, timeout_ms: int) -> bool:
+        """Return True if a transaction that began after ``given_ms`` may have timed out."""
+        if at_ms - given_ms >= timeout_ms:
+            return True
+        return self._wall_clocks.has_aged(given_ms, at_ms, timeout_ms)
 
     def _judge_identity(self, entry: ResponseSent) -> None:
         message: Any = entry.request.message

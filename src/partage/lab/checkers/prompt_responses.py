@@ -27,7 +27,7 @@ from partage.wire.apis.offset_commit import OffsetCommitRequest
 
 #: Thousands of responses are sent in several turns of the loop.
 _LATE_MS: Final = 100
-_Commit = tuple[str, int]  # the group, and the time of the request
+_Commit = tuple[str, int]  # the group, and the time of the request for the broker
 
 
 class PromptResponsesChecker:
@@ -51,13 +51,13 @@ class PromptResponsesChecker:
         self._check(entry.at_ms)
         message = entry.message
         if isinstance(message, OffsetCommitRequest) and not self._is_cluster:
-            self._open[message.group_id, entry.at_ms].append(entry)
+            self._open[message.group_id, entry.broker_ms].append(entry)
 
     def _on_response(self, entry: ResponseSent) -> None:
         asked = entry.request
         if isinstance(asked.message, OffsetCommitRequest):
             self._waiting.pop(asked.serial, None)
-            self._open.pop((asked.message.group_id, asked.at_ms), None)
+            self._open.pop((asked.message.group_id, asked.broker_ms), None)
         self._check(entry.at_ms)
 
     def _on_durable(self, record: LogChange) -> None:

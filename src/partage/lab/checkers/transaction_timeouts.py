@@ -1,6 +1,8 @@
 """Rule ``transaction-timeout``: a transaction is aborted soon after its timeout.
 
-The timeout counts from the begin of the transaction, also if the coordinator has loaded it since.
+The timeout counts from the begin of the transaction, also if the coordinator has loaded it since. A
+load computes the age from the wall clock. If that stepped since the begin, the timeout ends earlier
+or later by this difference, but at the latest one timeout after the load.
 On a single broker, a coordinator that runs stores an abort within one interval of its check, and
 some slack. After a load or a pause it has as much time again.
 
@@ -14,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.checkers.producer_fence import is_accepted
+from partage.lab.checkers.wall_clocks import WallClocks
 from partage.lab.clients.late_request import producer_of
 from partage.lab.history import (
     BrokerDied,
@@ -45,11 +48,17 @@ _GRACE_MAX_MS: Final = 10_000
 
 
 class _OpenTransaction(NamedTuple):
-    """A transaction that had begun at ``began_ms`` at the latest."""
+    """A transaction that had begun at ``began_ms`` at the latest.
+
+    ``difference_ms`` is the largest difference of the wall clock that its begin may have. The
+    coordinator that runs counts the timeout from ``counted_ms`` at the latest.
+    """
 
     transactional_id: str
     epoch: int
     began_ms: int
+    difference_ms: int
+    counted_ms: int
 
 
 class TransactionTimeoutsChecker:
@@ -63,6 +72,7 @@ class TransactionTimeoutsChecker:
         self._running_ms: int | None = None  # since then the coordinator runs without a pause
         self._timers_wait_until_ms = 0  # after a pause, also if the coordinator loads then
         self._is_cluster = False
+        self._wall_clocks = WallClocks(history)
         history.subscribe(RequestReceived, self._on_request)
         history.subscribe(ResponseSent, self._on_response)
         history.subscribe(DecisionAppended, self._on_decision)
@@ -90,7 +100,8 @@ class TransactionTimeoutsChecker:
         producer_id, epoch = producer_of(entry.request.message)
         decided_ms, decided_epoch = self._decided.get(producer_id, (-1, -1))
         if entry.request.at_ms > decided_ms and epoch >= decided_epoch:
-            begun = _OpenTransaction(name, epoch, entry.at_ms)
+            difference_ms = self._wall_clocks.largest_ms(entry.request.at_ms)
+            begun = _OpenTransaction(name, epoch, entry.at_ms, difference_ms, entry.at_ms)
             self._open.setdefault(producer_id, begun)
 
     def _on_decision(self, entry: DecisionAppended) -> None:
@@ -104,6 +115,11 @@ class TransactionTimeoutsChecker:
 
     def _on_loaded(self, entry: TransactionShardLoaded) -> None:
         self._running_ms = max(entry.at_ms, self._timers_wait_until_ms)
+        difference_ms = self._wall_clocks.difference_ms(entry.broker)
+        for producer_id, transaction in self._open.items():
+            late_ms = transaction.difference_ms - difference_ms
+            counted_ms = min(transaction.began_ms + late_ms, entry.at_ms)
+            self._open[producer_id] = transaction._replace(counted_ms=counted_ms)
 
     def _on_dropped(self, entry: TransactionShardDropped) -> None:
         self._judge(entry.at_ms)
@@ -128,7 +144,7 @@ class TransactionTimeoutsChecker:
         if running_ms is None or self._is_cluster:
             return
         for producer_id, transaction in self._open.items():
-            due_ms = transaction.began_ms + self._timeouts[transaction.transactional_id]
+            due_ms = transaction.counted_ms + self._timeouts[transaction.transactional_id]
             late_ms = at_ms - max(due_ms, running_ms)
             if producer_id not in self._attempted and late_ms > ABORT_CHECK_INTERVAL_MS + _SLACK_MS:
                 raise RuleViolationError(

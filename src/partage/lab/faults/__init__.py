@@ -132,6 +132,8 @@ _CLUSTER: Final[dict[str, Fault]] = {fault.__name__: fault for fault in cluster.
 _TOPICS: Final[dict[str, Fault]] = {"topic_is_deleted": topic_is_deleted}
 _MACHINE: Final[dict[str, Fault]] = {"machine_stalls": machine_stalls}
 
+_WALL_CLOCKS: Final[dict[str, Fault]] = {"wall_clock_steps": brokers.wall_clock_steps}
+
 _TRANSACTIONS: Final[dict[str, Fault]] = {fault.__name__: fault for fault in transactions.FAULTS}
 
 _CONSUMERS: Final[dict[str, Fault]] = {fault.__name__: fault for fault in consumers.FAULTS}
@@ -153,6 +155,7 @@ FAULTS: Final = (
     | _CLUSTER
     | _TOPICS
     | _MACHINE
+    | _WALL_CLOCKS
     | _TRANSACTIONS
     | _CONSUMERS
     | _MIGRATIONS
@@ -176,6 +179,7 @@ KINDS: Final = FaultKinds(
     cluster=tuple(_CLUSTER),
     topics=tuple(_TOPICS),
     machine=tuple(_MACHINE),
+    wall_clocks=tuple(_WALL_CLOCKS),
     transactions=tuple(_TRANSACTIONS),
     consumers=tuple(_CONSUMERS),
     migrations=tuple(_MIGRATIONS),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from random import Random
+from typing import Final
 
 from partage.lab.brokers.broker import SimulatedBroker
 from partage.lab.brokers.stored_partitions import acknowledged_lengths
@@ -11,6 +12,9 @@ from partage.lab.context import Damage
 from partage.lab.world import World
 from partage.log.layout import CHECKPOINT_FILE
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
+
+#: A correction by NTP, a wrong daylight saving time, a wrong day.
+_WALL_CLOCK_STEPS_MS: Final = (1, 3_000, 60_000, 3_600_000, 86_400_000)
 
 
 def _pick_broker(world: World, rng: Random) -> SimulatedBroker:
@@ -55,6 +59,16 @@ def broker_pauses(world: World, rng: Random) -> bool:
     if not broker.is_up:
         return False
     broker.pause(rng.choice((300, session_ms // 2, session_ms + 500, 2 * session_ms)))
+    return True
+
+
+def wall_clock_steps(world: World, rng: Random) -> bool:
+    """Step the wall clock of a broker's machine, as NTP or an operator would.
+
+    Monotonic time does not change. A process that starts later begins with the new time.
+    """
+    broker = _pick_broker(world, rng)
+    broker.step_wall_clock(rng.choice((-1, 1)) * rng.choice(_WALL_CLOCK_STEPS_MS))
     return True
 
 

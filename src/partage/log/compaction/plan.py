@@ -71,7 +71,13 @@ class CompactionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     def progress_to(self, end_offset: int) -> CompactionProgress:
         """Return the progress once everything before ``end_offset`` is compacted."""
-        retention_ms, rounds = self.config.delete_retention_ms, list(self.progress.rounds)
+        retention_ms = self.config.delete_retention_ms
+        # A time that is not yet reached: the wall clock was set back since. With it, no later run
+        # would be noted, and no tombstone removed, until that time.
+        rounds = [
+            CompactionRun(one.end_offset, min(one.at_ms, self.now_ms))
+            for one in self.progress.rounds
+        ]
         while len(rounds) > 1 and rounds[1].at_ms <= self.now_ms - retention_ms:
             del rounds[0]
         if not rounds or self.now_ms - rounds[-1].at_ms >= retention_ms // _ROUNDS_PER_RETENTION:

@@ -124,6 +124,7 @@ class CoordinatorHistory:
         entry = history.RequestReceived(
             at_ms=inbound.at_ms,
             arrived_ms=inbound.at_ms,
+            broker_ms=inbound.at_ms,
             broker=broker_number(broker.address.host),
             is_loaded=host.is_loaded,
             serial=self._serial,

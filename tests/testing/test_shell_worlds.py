@@ -24,12 +24,12 @@ from partage.testing.shell_worlds.coordinator_history import CoordinatorHistory
 from partage.testing.shell_worlds.delivery_rules import DeliveryRules, ReaderRun
 from partage.testing.shell_worlds.fetch_retry_rules import FetchRetryRules
 from partage.testing.shell_worlds.member_rules import MemberRules
-from partage.testing.shell_worlds.runner import ShellResult
+from partage.testing.shell_worlds.result import ShellResult
 from partage.testing.shell_worlds.scenario import draw_scenario
-from partage.testing.shell_worlds.swarm import run_shell_seed
 from partage.testing.shell_worlds.wire_watch import CommitTimeline, WireWatch
 from partage.testing.world.errors import InvariantError
 from partage.testing.world.virtual_loop import VirtualLoop
+from partage.testing.world_swarm import run_shell_seed
 from partage.wire.apis.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupProtocol, JoinGroupRequest
 from partage.wire.apis.metadata import METADATA, MetadataRequest, MetadataRequestTopic

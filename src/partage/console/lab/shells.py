@@ -21,9 +21,10 @@ from partage.console.common.output import (
     print_json,
 )
 from partage.console.common.signals import SigtermAsInterrupt
+from partage.testing.world_kind import WorldKind
 
 if TYPE_CHECKING:
-    from partage.testing.shell_worlds.runner import ShellResult
+    from partage.testing.shell_worlds.result import ShellResult
 
 app = command_app()
 
@@ -50,7 +51,7 @@ class ShellReport(msgspec.Struct, kw_only=True):
     faults: int = 0
     failures: list[FailedShellWorld] = []
 
-    def add(self, result: ShellResult) -> None:
+    def add(self, result: ShellResult, kind: WorldKind) -> None:
         """Add the result of one world."""
         self.worlds += 1
         self.records += result.records
@@ -62,11 +63,17 @@ class ShellReport(msgspec.Struct, kw_only=True):
                     seed=result.seed,
                     rule=result.rule,
                     description=result.description,
-                    command=f"partage lab shells --seed-from {result.seed} --seeds 1",
+                    command=_command(result.seed, kind),
                     faults=result.faults,
                     story=result.story,
                 )
             )
+
+
+def _command(seed: int, kind: WorldKind) -> str:
+    """Return the command that runs a world again."""
+    option = "" if kind is WorldKind.CONSUMERS else f" --kind {kind}"
+    return f"partage lab shells{option} --seed-from {seed} --seeds 1"
 
 
 @app.command(epilog=json_help(ShellReport))
@@ -77,6 +84,14 @@ def shells(
     seed_from: Annotated[
         int, typer.Option("--seed-from", metavar="SEED", min=0, help="First seed.")
     ] = 0,
+    kind: Annotated[
+        WorldKind,
+        typer.Option(
+            "--kind",
+            help="consumers: strict rules about requests, delays and callbacks; topics: records "
+            "are deleted, topics are created again, and transactions end.",
+        ),
+    ] = WorldKind.CONSUMERS,
     jobs: JobsOption = CPU_COUNT,
     json: JsonOption = False,
 ) -> None:
@@ -90,11 +105,12 @@ def shells(
     Examples:
       partage lab shells --seeds 300
       partage lab shells --seed-from 4711 --seeds 1
+      partage lab shells --kind topics --seeds 100
     """
-    from partage.testing.shell_worlds.swarm import run_shell_seeds
+    from partage.testing.world_swarm import run_shell_seeds
 
     wanted = range(seed_from, seed_from + seeds)
-    report, stopped = _collect(run_shell_seeds(wanted, min(jobs, seeds)), seeds)
+    report, stopped = _collect(run_shell_seeds(wanted, min(jobs, seeds), kind), seeds, kind)
     with ignore_closed_output():
         if json:
             print_json(report)
@@ -107,7 +123,7 @@ def shells(
 
 
 def _collect(
-    results: Generator[ShellResult], seeds: int
+    results: Generator[ShellResult], seeds: int, kind: WorldKind
 ) -> tuple[ShellReport, CommandError | None]:
     """Sum up results with a progress bar. Also return the error that ended the run early."""
     report = ShellReport(failures=[])
@@ -118,7 +134,7 @@ def _collect(
             closing(results),
         ):
             for result in results:
-                report.add(result)
+                report.add(result, kind)
                 broken = f", {len(report.failures)} broke a rule" if report.failures else ""
                 drawn.update(f"{report.worlds:,} of {seeds:,}{broken}", report.worlds)
     except BrokenProcessPool:

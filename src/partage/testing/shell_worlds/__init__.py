@@ -11,5 +11,5 @@ the same kinds of faults, and check what a user sees.
   ``member_rules`` checks those of members.
 - ``fault_phase`` causes faults. ``stable_groups`` checks groups after them, and ``drills`` disturbs
   these groups.
-- ``runner`` runs one world, and ``swarm`` many.
+- ``runner`` runs one world.
 """

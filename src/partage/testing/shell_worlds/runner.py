@@ -17,8 +17,6 @@ from tempfile import TemporaryDirectory
 from types import CoroutineType
 from typing import Final
 
-import msgspec
-
 from partage.broker.net.inbound_request import InboundRequest
 from partage.lab.names import CONSUMER_GROUP
 from partage.model.addresses import Address
@@ -32,6 +30,7 @@ from partage.testing.shell_worlds.fetch_retry_rules import FetchRetryRules
 from partage.testing.shell_worlds.manual_reader import MANUAL_GROUP, ManualReader
 from partage.testing.shell_worlds.member_rules import MemberRules
 from partage.testing.shell_worlds.reader import CLOSE_S, Reader
+from partage.testing.shell_worlds.result import ShellResult
 from partage.testing.shell_worlds.scenario import NEW_TOPIC, ShellScenario
 from partage.testing.shell_worlds.stable_groups import PORT, StableGroups
 from partage.testing.shell_worlds.wire_watch import FetchedPart, WireWatch
@@ -69,28 +68,6 @@ _ARRIVAL_S: Final = 0.01
 _ATTEMPTS_MAX: Final = 25
 _REFUSED_MAX: Final = 40
 _FIRST_PRODUCER_ID: Final = 900_000
-
-
-class ShellResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one world.
-
-    Attributes:
-        seed: Its seed.
-        rule: The broken rule; None if none was broken.
-        description: How it was broken.
-        records: The number of records that were written.
-        reads: The number of records that were read in all groups.
-        faults: The drawn faults.
-        story: What happened, a line for each event.
-    """
-
-    seed: int
-    rule: str | None
-    description: str
-    records: int
-    reads: int
-    faults: list[str]
-    story: list[str]
 
 
 def run_shell_world(scenario: ShellScenario) -> ShellResult:

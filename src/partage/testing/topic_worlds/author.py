@@ -81,15 +81,15 @@ class Author:
     Args:
         world: The world.
         scenario: Its options.
-        history: Told about all changes.
+        contents: Told about all changes.
     """
 
     def __init__(
-        self, world: PartageWorld, scenario: TopicScenario, history: TopicContents
+        self, world: PartageWorld, scenario: TopicScenario, contents: TopicContents
     ) -> None:
         self._world = world
         self._scenario = scenario
-        self._history = history
+        self._contents = contents
         self._rng = Random(f"author {scenario.seed}")
         self._number = 0
         self._plain: _Producer | None = None
@@ -104,7 +104,7 @@ class Author:
 
     async def _step(self) -> None:
         scenario, rng = self._scenario, self._rng
-        partition = rng.choice(self._history.partitions())
+        partition = rng.choice(self._contents.partitions())
         if scenario.trims and rng.random() < _TRIM_SHARE:
             await self.trim(partition)
         elif scenario.recreates and rng.random() < _RECREATE_SHARE:
@@ -116,7 +116,7 @@ class Author:
 
     async def create(self, topic: str, count: int) -> None:
         """Create a topic."""
-        self._history.create(topic, count)
+        self._contents.create(topic, count)
         configs = _COMPACTION if self._is_compacted(topic) else {}
         created = CreatableTopic(
             name=topic,
@@ -142,7 +142,7 @@ class Author:
         """Delete a topic, and create it again after a while."""
         self._world.note(f"deletes {topic}")
         count = self._scenario.partitions[topic]
-        self._history.missing.add(topic)
+        self._contents.missing.add(topic)
         request = DeleteTopicsRequest(
             topics=[DeleteTopicsTopic(name=topic)], timeout_ms=_TIMEOUT_MS
         )
@@ -154,18 +154,18 @@ class Author:
         await self._repeat(DELETE_TOPICS, request, self._any_broker, is_done)
         await asyncio.sleep(self._rng.choice((0, 0, 0.1, 1, 4)))
         await self.create(topic, count)
-        self._history.missing.discard(topic)
+        self._contents.missing.discard(topic)
         self._world.note(f"created {topic} again")
 
     async def trim(self, partition: TopicPartition) -> None:
         """Delete the oldest records of a partition, maybe all."""
-        history = self._history.current(partition)
-        end = history.end_offset
-        if end <= history.deleted or self._is_compacted(partition.topic):
+        contents = self._contents.current(partition)
+        end = contents.end_offset
+        if end <= contents.deleted or self._is_compacted(partition.topic):
             return  # Kafka deletes no records of a topic that is only compacted
-        offset = self._rng.choice((end, self._rng.randint(history.deleted + 1, end)))
+        offset = self._rng.choice((end, self._rng.randint(contents.deleted + 1, end)))
         self._world.note(f"deletes the records of {partition} below {offset}")
-        history.trimmed = max(history.trimmed, offset)
+        contents.trimmed = max(contents.trimmed, offset)
         wanted = DeleteRecordsPartition(partition_index=partition.partition, offset=offset)
         request = DeleteRecordsRequest(
             topics=[DeleteRecordsTopic(name=partition.topic, partitions=[wanted])],
@@ -176,7 +176,7 @@ class Author:
             return not response.topics[0].partitions[0].error_code
 
         await self._repeat(DELETE_RECORDS, request, lambda: self._leader(partition), is_done)
-        history.deleted = offset
+        contents.deleted = offset
 
     async def write(self, partition: TopicPartition) -> None:
         """Write a batch without a transaction."""
@@ -186,11 +186,11 @@ class Author:
 
     async def transact(self, *, is_commit: bool) -> None:
         """Write a transaction to some partitions, and commit or abort it."""
-        rng, history = self._rng, self._history
+        rng, contents = self._rng, self._contents
         if self._transactional is None:
             self._transactional = await self._init_producer(_TRANSACTIONAL_ID)
         producer = self._transactional
-        partitions = rng.sample(history.partitions(), rng.randint(1, len(history.partitions())))
+        partitions = rng.sample(contents.partitions(), rng.randint(1, len(contents.partitions())))
         stored: list[StoredRecord] = []
         for partition in partitions:
             await self._add_partition(producer, partition)
@@ -241,14 +241,14 @@ class Author:
     async def _produce(
         self, producer: _Producer, partition: TopicPartition, state: RecordState
     ) -> list[StoredRecord]:
-        history, is_open = self._history, state is RecordState.OPEN
-        key = producer, partition, history.newest(partition.topic)
+        contents, is_open = self._contents, state is RecordState.OPEN
+        key = producer, partition, contents.newest(partition.topic)
         first = self._sequences.get(key, 0)
         stored = []
         for _ in range(self._rng.randint(1, _RECORDS_MAX)):
             self._number += 1
             record_key = self._rng.choice(_KEYS) if self._is_compacted(partition.topic) else None
-            stored.append(StoredRecord(record_key, history.value(partition, self._number), state))
+            stored.append(StoredRecord(record_key, contents.value(partition, self._number), state))
         now_ms = int(time.time() * 1000)
         batch = encode_batch(
             [SimpleRecord(each.key, each.value, timestamp_ms=now_ms) for each in stored],
@@ -271,7 +271,7 @@ class Author:
         response = await self._repeat(PRODUCE, request, lambda: self._leader(partition), is_done)
         self._sequences[key] = first + len(stored)
         offset = response.responses[0].partition_responses[0].base_offset
-        history.current(partition).records |= dict(enumerate(stored, start=offset))
+        contents.current(partition).records |= dict(enumerate(stored, start=offset))
         return stored
 
     # Requests

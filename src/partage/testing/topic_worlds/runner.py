@@ -7,9 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-import msgspec
-
 from partage.model.topic_partition import TopicPartition
+from partage.testing.shell_worlds.result import ShellResult
 from partage.testing.topic_worlds.author import Author
 from partage.testing.topic_worlds.scenario import SHARED_INSTANCE_ID, TopicScenario
 from partage.testing.topic_worlds.topic_contents import TopicContents
@@ -30,27 +29,7 @@ _COMMITTED_S: Final = 8.0
 _PROBED_S: Final = 10.0
 
 
-class TopicResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one world.
-
-    Attributes:
-        seed: Its seed.
-        rule: The broken rule; None if none was broken.
-        description: How it was broken.
-        reads: The number of records that were read.
-        faults: The drawn faults.
-        story: What happened, a line for each event.
-    """
-
-    seed: int
-    rule: str | None
-    description: str
-    reads: int
-    faults: list[str]
-    story: list[str]
-
-
-def run_topic_world(scenario: TopicScenario) -> TopicResult:
+def run_topic_world(scenario: TopicScenario) -> ShellResult:
     """Run one world in this process."""
     with TemporaryDirectory(prefix="partage-topics-") as directory:
         world = PartageWorld(
@@ -66,10 +45,11 @@ def run_topic_world(scenario: TopicScenario) -> TopicResult:
             rule, description = "liveness", str(error)
         except Exception as error:  # of a client or of the broker: nothing else runs
             rule, description = "failure", f"{type(error).__name__}: {error}"
-    return TopicResult(
+    return ShellResult(
         seed=scenario.seed,
         rule=rule,
         description=description,
+        records=run.contents.record_count,
         reads=run.rules.read_count,
         faults=[str(fault) for fault in world.plan],
         story=world.story,
@@ -82,17 +62,17 @@ class _TopicWorld:
     def __init__(self, world: PartageWorld, scenario: TopicScenario) -> None:
         self._world = world
         self._scenario = scenario
-        self._history = TopicContents()
+        self.contents = TopicContents()
         options = next(iter(scenario.readers.values())).options
         self.rules = TopicRules(
-            self._history,
+            self.contents,
             lambda: world.elapsed_s,
             world.break_rule,
             may_repeat=scenario.may_repeat,
             is_committed_only=options["isolation_level"] == "read_committed",
             resets_to_end=options["auto_offset_reset"] == "latest",
         )
-        self._author = Author(world, scenario, self._history)
+        self._author = Author(world, scenario, self.contents)
         self._readers: dict[str, TopicMember] = {}
 
     async def main(self) -> None:
@@ -142,7 +122,7 @@ class _TopicWorld:
     async def _check_fresh(self) -> None:
         """Check that all records are read, and new ones soon."""
         begins: dict[TopicPartition, int] = {}
-        partitions = [p for p in self._history.partitions() if p.topic in self._topics]
+        partitions = [p for p in self.contents.partitions() if p.topic in self._topics]
         if self._resets_to_end:
             begins = self.rules.ends(partitions)
         await self._wait_for_delivery(begins, _DELIVERY_S)

@@ -88,7 +88,7 @@ class TopicScenario(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def draw_scenario(seed: int, changes: Mapping[str, Any] | None = None) -> TopicScenario:
+def draw_topic_scenario(seed: int, changes: Mapping[str, Any] | None = None) -> TopicScenario:
     """Return the world of a seed.
 
     Args:

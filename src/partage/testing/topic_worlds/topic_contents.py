@@ -93,6 +93,11 @@ class TopicContents:
         for number in range(count):
             self._partitions[TopicPartition(topic, number)].append(PartitionContents())
 
+    @property
+    def record_count(self) -> int:
+        """The number of records that were written."""
+        return sum(len(each.records) for every in self._partitions.values() for each in every)
+
     def partitions(self) -> list[TopicPartition]:
         """Return all partitions."""
         return list(self._partitions)

@@ -58,7 +58,7 @@ class TopicRules:
     """Checks what the readers of a world get.
 
     Args:
-        history: The contents of the topics.
+        contents: The contents of the topics.
         now_s: Returns the virtual time in seconds.
         report: Called with the name of a broken rule and a description.
         is_committed_only: The readers have the isolation level read_committed.
@@ -68,7 +68,7 @@ class TopicRules:
 
     def __init__(
         self,
-        history: TopicContents,
+        contents: TopicContents,
         now_s: Callable[[], float],
         report: Callable[[str, str], None],
         *,
@@ -76,7 +76,7 @@ class TopicRules:
         may_repeat: bool,
         resets_to_end: bool,
     ) -> None:
-        self._history = history
+        self._contents = contents
         self._now_s = now_s
         self._report = report
         self._is_committed_only = is_committed_only
@@ -128,8 +128,8 @@ class TopicRules:
         if written_for != partition:
             self._report("content", f"{run.name} read {where}")
             return
-        history = self._history.at(partition, incarnation)
-        stored = history.records.get(record.offset)
+        contents = self._contents.at(partition, incarnation)
+        stored = contents.records.get(record.offset)
         if stored is not None and stored.value != record.value:
             self._report("content", f"{run.name} read {where}, written was {stored.value!r}")
         is_readable = stored is None or stored.state is RecordState.COMMITTED
@@ -167,7 +167,7 @@ class TopicRules:
         offset: int,
         where: str,
     ) -> None:
-        history = self._history.at(partition, incarnation)
+        contents = self._contents.at(partition, incarnation)
         is_first = owned.incarnation != incarnation
         if owned.incarnation is not None and incarnation < owned.incarnation:
             self._report("order", f"{run.name} read {where} after a later incarnation")
@@ -178,17 +178,17 @@ class TopicRules:
             if self._resets_to_end:
                 return  # without a committed offset, or in a new topic, it begins at the end
             read = self.read[partition, incarnation]
-            skipped = [n for n in self._lasting(history) if n < offset and n not in read]
+            skipped = [n for n in self._lasting(contents) if n < offset and n not in read]
         else:
-            if self._resets_to_end and owned.next_offset < history.trimmed:
+            if self._resets_to_end and owned.next_offset < contents.trimmed:
                 return
-            skipped = [n for n in self._lasting(history) if owned.next_offset <= n < offset]
+            skipped = [n for n in self._lasting(contents) if owned.next_offset <= n < offset]
         if skipped:
             self._report("gap", f"{run.name} read {where}, and skipped {skipped}")
 
-    def _lasting(self, history: PartitionContents) -> list[int]:
+    def _lasting(self, contents: PartitionContents) -> list[int]:
         """Return the offsets of records that exist and that readers must get."""
-        return history.lasting(committed_only=self._is_committed_only)
+        return contents.lasting(committed_only=self._is_committed_only)
 
     def unread(self, topics: Iterable[str], begins: dict[TopicPartition, int]) -> list[str]:
         """Return the records that exist and that no reader has got.
@@ -198,28 +198,28 @@ class TopicRules:
             begins: The first offset that counts in each partition; all others count from 0.
         """
         names, found = set(topics), []
-        for partition in self._history.partitions():
+        for partition in self._contents.partitions():
             if partition.topic not in names:
                 continue
-            read = self.read[partition, self._history.newest(partition.topic)]
-            lasting = self._lasting(self._history.current(partition))
+            read = self.read[partition, self._contents.newest(partition.topic)]
+            lasting = self._lasting(self._contents.current(partition))
             begin = begins.get(partition, 0)
             found += [f"{partition} {n}" for n in lasting if n >= begin and n not in read]
         return found
 
     def begins(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the first offsets of partitions."""
-        return {partition: self._history.current(partition).deleted for partition in partitions}
+        return {partition: self._contents.current(partition).deleted for partition in partitions}
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the end offsets of partitions that end with a record."""
-        return {partition: self._history.current(partition).end_offset for partition in partitions}
+        return {partition: self._contents.current(partition).end_offset for partition in partitions}
 
     def reset_cause(self, run: MemberRun, partition: TopicPartition) -> str | None:
         """Return why a position can be invalid; None if it cannot."""
         owned = run.owned.get(partition)
-        if owned is None or self._history.newest(partition.topic) > 0:
+        if owned is None or self._contents.newest(partition.topic) > 0:
             return "the topic was created again"
-        if owned.next_offset < self._history.current(partition).trimmed:
+        if owned.next_offset < self._contents.current(partition).trimmed:
             return "records were deleted"
         return None

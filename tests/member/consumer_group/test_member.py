@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from partage.member import events, outcome
+from partage.member.consumer_group.events import ConsumerHeartbeatResponseReceived
 from partage.member.consumer_group.outcome import SendConsumerHeartbeat
 from partage.member.consumer_group.states import ConsumerMemberState
+from partage.member.timers import MemberTimer
 from partage.model.errors import ErrorCode
 
 from .group_with_members import GroupWithMembers, MemberNode, topic_id
@@ -455,3 +457,23 @@ def test_refused_subscription_is_noted_until_the_next_accepted_heartbeat() -> No
     node.group.advance(1_000)
     node.exchange()
     assert not node.member.is_subscription_refused
+
+
+@pytest.mark.parametrize(
+    ("sent_ms", "interval_ms"), [(-1, 5_000), (0, 5_000), (1, 1), (9_000, 9_000)]
+)
+def test_interval_of_a_response_is_used_if_it_is_positive(sent_ms: int, interval_ms: int) -> None:
+    node = group_of(A=None)["A"]
+    request = next_heartbeat(node)
+    node.requests.clear()
+    node.handle(
+        ConsumerHeartbeatResponseReceived(
+            at_ms=node.now_ms,
+            serial=request.serial,
+            error=ErrorCode.NONE,
+            member_id=request.member_id,
+            member_epoch=request.member_epoch,
+            heartbeat_interval_ms=sent_ms,
+        )
+    )
+    assert node.timers.armed[MemberTimer.HEARTBEAT] == node.now_ms + interval_ms

@@ -477,3 +477,39 @@ def test_interval_of_a_response_is_used_if_it_is_positive(sent_ms: int, interval
         )
     )
     assert node.timers.armed[MemberTimer.HEARTBEAT] == node.now_ms + interval_ms
+
+
+@pytest.mark.parametrize("instance_id", [None, "i"], ids=["dynamic", "static"])
+@pytest.mark.parametrize(
+    ("way_out", "error"),
+    [
+        ("leave", None),
+        ("error", ErrorCode.INVALID_REQUEST),
+        ("error", ErrorCode.UNRELEASED_INSTANCE_ID),  # the member sends no leave
+        ("error during the callback", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_dynamic_member_starts_again_with_another_member_id(
+    way_out: str, error: ErrorCode | None, instance_id: str | None
+) -> None:
+    """A late request of the former membership cannot remove the new one."""
+    node = group_of(A=instance_id)["A"]
+    before = node.member.member_id
+    if way_out == "leave":
+        node.leave()
+        node.exchange()
+    else:
+        next_heartbeat(node)
+        if way_out != "error":
+            node.leave()
+        node.deliver_request()
+        node.deliver_response(error)
+        node.exchange()
+    assert not node.member.is_in_group
+    sent = len(heartbeats(node))
+    node.subscribe("ta", "tb")
+    node.exchange()
+    used = {each.member_id for each in heartbeats(node)[sent:]}
+    assert used == {node.member.member_id}
+    assert (before in used) == (instance_id is not None)
+    assert node.member.is_in_group

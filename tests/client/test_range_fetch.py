@@ -327,7 +327,9 @@ class TestErrors:
 
     def test_invalid_batch_raises_corrupt_records(self):
         for good, offset in (([], 0), ([batch(0, 10)], 10)):
-            with pytest.raises(CorruptRecordsError, match="a batch with an invalid magic") as raised:
+            with pytest.raises(
+                CorruptRecordsError, match="a batch with an invalid magic"
+            ) as raised:
                 run(serving(*good, b"\x01" * 200))
             assert (raised.value.partition, raised.value.offset) == (T0, offset)
             assert f"{T0} are corrupt at offset {offset}: " in str(raised.value)

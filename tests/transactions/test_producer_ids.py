@@ -1,4 +1,4 @@
-"""The producer id after EndTxn: it changes only with exhausted epochs of newer clients (KIP-890)."""
+"""The producer id after EndTxn changes only with exhausted epochs of newer clients (KIP-890)."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_abandoned_attempt_keeps_time_of_concurrent_one():
 
 @given(st.lists(st.sampled_from(["on_metadata", "on_failure", "on_abandoned"])), st.booleans())
 def test_metadata_ends_all_earlier_attempts(outcomes, are_concurrent):
-    """Whatever became of them, the next time without metadata begins with a later attempt."""
+    """The next time without metadata begins with a later attempt, for any earlier outcomes."""
     recovery = MetadataRecovery("rebootstrap", TRIGGER_MS)
     outcomes = [*outcomes, "on_metadata"]
     for outcome in outcomes:

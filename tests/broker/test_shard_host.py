@@ -389,6 +389,42 @@ def test_timer_of_a_request_without_records_is_scheduled(monkeypatch: pytest.Mon
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("has_offsets", [True, False], ids=["offsets", "no offsets"])
+def test_removed_groups_answer_open_requests_and_leave_nothing(has_offsets: bool) -> None:
+    async def scenario() -> None:
+        alone = await HostFixture().open()
+        if has_offsets:
+            await alone.stored(committed("t"))
+        alone.host.load()
+        await asyncio.wait_for(alone.host.wait_loaded(), 10)
+        requests = Requests(alone)
+        message = JoinGroupRequest(
+            group_id="joined",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=1_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[JoinGroupProtocol(name="range", metadata=b"")],
+        )
+        requests.ask("join", JOIN_GROUP, 3, message)
+        assert requests.answered == [], "the initial delay of the group has begun"
+        alone.host.remove_groups()
+        assert requests.answered == [("join", ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+        assert alone.host.shard is not None
+        assert not alone.host.shard.groups
+        requests.beat("later")
+        assert requests.answered[1:] == [("later", UNKNOWN)]
+        await asyncio.wait_for(alone.host.wait_durable(), 10)
+        alone.host.unload()
+        alone.host.load()
+        await asyncio.wait_for(alone.host.wait_loaded(), 10)
+        assert (await alone.offsets()).topics == []
+        assert len(requests.answered) == 2
+        alone.host.close()
+
+    asyncio.run(scenario())
+
+
 def test_failure_of_a_handler_is_answered_and_reloads_the_shard(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import partage
 from partage.client import (
@@ -98,6 +100,27 @@ def test_abandoned_attempt_keeps_time_of_concurrent_one():
     recovery.on_attempt(2)
     recovery.on_failure()
     assert recovery.is_due(TRIGGER_MS + 1)
+
+
+@given(st.lists(st.sampled_from(["on_metadata", "on_failure", "on_abandoned"])), st.booleans())
+def test_metadata_ends_all_earlier_attempts(outcomes, are_concurrent):
+    """The next time without metadata begins with a later attempt, for any earlier outcomes."""
+    recovery = MetadataRecovery("rebootstrap", TRIGGER_MS)
+    outcomes = [*outcomes, "on_metadata"]
+    for outcome in outcomes:
+        recovery.on_attempt(0)
+        if not are_concurrent:
+            getattr(recovery, outcome)()
+    for outcome in outcomes if are_concurrent else ():
+        getattr(recovery, outcome)()
+    recovery.on_attempt(5000)
+    recovery.on_abandoned()
+    assert not recovery.is_due(10**9)
+    recovery.on_attempt(7000)
+    assert recovery.remaining_ms(7000) == TRIGGER_MS + 1
+    recovery.on_failure()
+    assert not recovery.is_due(7000 + TRIGGER_MS)
+    assert recovery.is_due(7001 + TRIGGER_MS)
 
 
 def options(strategy="rebootstrap", **more):

@@ -326,8 +326,13 @@ class TestErrors:
         assert found == [10]
 
     def test_invalid_batch_raises_corrupt_records(self):
-        with pytest.raises(CorruptRecordsError, match="a batch with an invalid magic"):
-            run(serving(b"\x01" * 200))
+        for good, offset in (([], 0), ([batch(0, 10)], 10)):
+            with pytest.raises(
+                CorruptRecordsError, match="a batch with an invalid magic"
+            ) as raised:
+                run(serving(*good, b"\x01" * 200))
+            assert (raised.value.partition, raised.value.offset) == (T0, offset)
+            assert f"{T0} are corrupt at offset {offset}: " in str(raised.value)
 
 
 def test_large_uncompressed_batches_are_split():

@@ -8,6 +8,7 @@ import pytest
 from partage.client import (
     AuthenticationFailedError,
     ConnectionLostError,
+    RequestTimeoutError,
 )
 from partage.client.connection import Connection
 from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
@@ -138,6 +139,29 @@ class TestSessionsThatEnd:
         self.run(main, sasl)
         gc.collect()
         assert "never retrieved" not in caplog.text
+
+    def test_unanswered_renewal_fails_pending_requests(self):
+        sasl = self.sasl()
+        clock = []
+
+        def script(asked):
+            if asked.api.name == "SaslAuthenticate" and sasl.succeeded:
+                clock[0].ahead_s += 31  # More than the request timeout
+                return SILENCE
+            return sasl(asked)
+
+        async def main(connection, broker, loop):
+            clock.append(loop)
+            loop.ahead_s += 96
+            sent = [connection.send(METADATA, ALL) for _ in range(3)]
+            failures = await asyncio.gather(*sent, return_exceptions=True)
+            assert [type(failure) for failure in failures] == [RequestTimeoutError] * 3
+            story = f"{broker.address} did not answer SaslAuthenticate within 20000 ms"
+            assert {str(failure) for failure in failures} == {story}
+            assert {failure.address for failure in failures} == {broker.address}
+            assert not connection.is_open
+
+        self.run(main, script)
 
     def test_renewal_continues_if_first_sender_cancels(self, caplog):
         sasl = self.sasl()

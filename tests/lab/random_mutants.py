@@ -110,9 +110,19 @@ def changes(module: str) -> list[Change]:
     for function in ast.walk(ast.parse(source.data)):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             for statement in function.body:
-                for node in ast.walk(statement):
+                for node in _evaluated_nodes(statement):
                     found |= dict.fromkeys(_changes_of(source, node))
     return sorted(found, key=lambda each: (each.begin, each.description))
+
+
+def _evaluated_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Return a node and those below it, without annotations, which no module evaluates."""
+    yield node
+    for name, value in ast.iter_fields(node):
+        if name not in ("annotation", "returns"):
+            for each in value if isinstance(value, list) else [value]:
+                if isinstance(each, ast.AST):
+                    yield from _evaluated_nodes(each)
 
 
 def _changes_of(source: _Source, node: ast.AST) -> Iterator[Change]:

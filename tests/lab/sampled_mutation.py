@@ -5,6 +5,7 @@ cd tests && python -m lab.sampled_mutation --count 6 --seed "$(git rev-parse HEA
 No list of bugs is involved, so nothing could be tuned to one. Each change is made in a copy of the
 working tree. There the tests of its package run, worlds of `partage lab run`, and worlds of
 `partage lab shells`, each until the first failure. Before, all of them run on the unchanged copy.
+With ``--tests-only`` no worlds run.
 """
 
 from __future__ import annotations
@@ -161,6 +162,8 @@ class MutableCopy:
         return failed[-1] if failed else f"exit status {status}"
 
     def _run_worlds(self, kind: str, count: int) -> str | None:
+        if not count:
+            return None
         command = ["-m", "lab.sampled_mutation", f"--{kind}-here", str(count)]
         status, output = self._run(command, self._directory / "tests", _WORLD_CPU_S * count)
         if status:
@@ -282,6 +285,7 @@ def main() -> None:
     parser.add_argument("--seed", default="", help="seed of the draws, such as a commit")
     parser.add_argument("--worlds", type=int, default=40, help="worlds of lab run for each change")
     parser.add_argument("--shells", type=int, default=10, help="worlds of the shells for each one")
+    parser.add_argument("--tests-only", action="store_true", help="run no worlds")
     parser.add_argument("--jobs", type=int, default=2, help="number of changes at the same time")
     parser.add_argument(
         "--output", type=Path, default=Path("sampled_mutants.jsonl"), help="file of the results"
@@ -294,6 +298,8 @@ def main() -> None:
         here, shells = options.worlds_here, options.shells_here
         print(json.dumps(find_with_worlds(here) if here else find_with_shells(shells)))
         return
+    if options.tests_only:
+        options.worlds = options.shells = 0
     results = []
     if options.output.exists():
         lines = options.output.read_bytes().splitlines()

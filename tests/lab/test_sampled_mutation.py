@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
+from pathlib import Path
 
+import msgspec
+import pytest
+
+from lab import random_mutants
 from lab.sampled_mutation import PACKAGES, SampledResult, draw_mutants, score_table
 
 
@@ -18,6 +22,22 @@ def test_mutant_changes_one_place_of_its_package() -> None:
         assert mutant.module.startswith(f"partage.{package}.")
         assert mutant.original != mutant.replacement
         compile(mutant.apply(mutant.original), mutant.module, "exec")
+
+
+def test_annotations_are_not_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A changed annotation has no effect, so that no test could find it."""
+    source = """
+def called(number: int | None) -> int | str:
+    def inner(text: str | None) -> bytes | int:
+        return len(text) + 1
+    kept: dict[str, int | None] = {}
+    kept.value: int | None = None
+    return inner(number)
+"""
+    (tmp_path / "annotated_module.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = {each.description for each in random_mutants.changes("annotated_module")}
+    assert found == {"+ becomes -", "1 becomes 2"}
 
 
 def test_table_counts_what_tests_and_worlds_find() -> None:

@@ -9,7 +9,8 @@ import pytest
 from partage.lab.environment.disk import CrashDisk
 from partage.log.catalogue.topic_config import LogConfig
 from partage.log.compaction.cleaner import compact
-from partage.log.compaction.segment_swap import finish_swap
+from partage.log.compaction.plan import CleanableSegment, find_cleanable
+from partage.log.compaction.segment_swap import CompactionProgress, finish_swap
 from partage.log.errors import DamagedLogError
 from partage.log.layout import LOG_SUFFIX
 from partage.log.memory_disk import MemoryDisk
@@ -175,6 +176,37 @@ def test_compaction_starts_at_dirty_ratio() -> None:
     assert host.compact() is not None
 
 
+@pytest.mark.parametrize(
+    ("clean", "dirty", "ratio", "is_compacted"),
+    [
+        (0, 1, 0.0, True),
+        (1, 0, 0.0, False),
+        (0, 0, 0.0, False),
+        (1, 1, 0.5, False),
+        (1, 1, 0.49, True),
+        (3, 2, 0.4, False),
+        (3, 2, 0.39, True),
+        (0, 3, 1.0, False),
+        (0, 3, 0.99, True),
+    ],
+)
+def test_dirty_ratio_must_be_exceeded(
+    clean: int, dirty: int, ratio: float, is_compacted: bool
+) -> None:
+    """As in Kafka, so that with the ratio 1 only ``max.compaction.lag.ms`` starts a compaction."""
+    segments = [
+        CleanableSegment(n, n + 1, size=100, newest_ms=NOW_MS, oldest_ms=NOW_MS)
+        for n in range(clean + dirty)
+    ]
+    progress = CompactionProgress(clean)
+    for lag_ms, expected in ((0, is_compacted), (1_000, is_compacted), (1_001, dirty > 0)):
+        config = LogConfig.from_configs(
+            {"min.cleanable.dirty.ratio": str(ratio), "max.compaction.lag.ms": "1000"}
+        )
+        found = find_cleanable(segments, config, progress, NOW_MS + lag_ms)
+        assert list(found) == (segments if expected else [])
+
+
 def test_compaction_honors_min_and_max_lag() -> None:
     host = host_of(*((b"a", VALUE) for _ in range(9)), min_compaction_lag_ms=1000)
     assert host.compact() is None
@@ -182,7 +214,7 @@ def test_compaction_honors_min_and_max_lag() -> None:
     assert host.compact() is not None
     host = host_of(
         *((b"%d" % n, VALUE) for n in range(30)),
-        min_cleanable_dirty_ratio=1.0,
+        min_cleanable_dirty_ratio=0.99,
         max_compaction_lag_ms=1000,
     )
     assert host.compact() is not None
@@ -232,7 +264,7 @@ def test_max_lag_counts_from_first_dirty_record() -> None:
     host = Host(
         segment_bytes=400,
         cleanup_policy="compact",
-        min_cleanable_dirty_ratio=1.0,
+        min_cleanable_dirty_ratio=0.99,
         max_compaction_lag_ms=1000,
     )
     host.write(*[batch((b"%d" % n, VALUE)) for n in range(9)])

@@ -13,9 +13,18 @@ from partage.store.cluster_registry import AddressInUseError, BrokerIdInUseError
 from partage.store.memory import MemoryZooKeeper, lose_transactions
 from partage.store.placement import place_partitions, place_shards
 from partage.store.zk_schema import BrokerDoc, ClusterDoc, ForeignDataError, encode
-from partage.store.zookeeper import Create, Delete, Operation, SessionEndedError
+from partage.store.zookeeper import (
+    Create,
+    Delete,
+    Operation,
+    RefusalReason,
+    RefusedError,
+    SessionEndedError,
+)
 
 from .zk_fixture import PATHS, SHARDS, BrokerStores, run
+
+EXISTS = RefusalReason.EXISTS
 
 # Placement.
 
@@ -95,6 +104,61 @@ def test_creation_between_two_reads_is_accepted() -> None:
 
         one.before = other_is_quicker
         assert (await find_or_create_cluster(one, PATHS, "first", SHARDS)).cluster_id == "second"
+
+    run(scenario())
+
+
+#: The creations of /a, of the root of the cluster, and of the cluster.
+CREATIONS = range(3)
+
+
+@pytest.mark.parametrize("nth", CREATIONS)
+def test_other_broker_is_quicker_with_any_transaction(nth: int) -> None:
+    """Brokers that start at the same time create the same parents."""
+
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two = zoo.connect(), zoo.connect()
+        left = nth
+
+        async def other_is_quicker(what: Sequence[Operation] | str) -> None:
+            nonlocal left
+            if isinstance(what, str):
+                return
+            if left == 0:
+                await two.transact(what)
+            left -= 1
+
+        one.before = other_is_quicker
+        found = await find_or_create_cluster(one, PATHS, "mine", SHARDS)
+        assert left < 0
+        assert found == await find_or_create_cluster(two, PATHS, "other", SHARDS)
+        assert found.cluster_id == "mine"
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("reason", [each for each in RefusalReason if each is not EXISTS], ids=str)
+@pytest.mark.parametrize("nth", CREATIONS)
+def test_refused_creation_raises(nth: int, reason: RefusalReason) -> None:
+    """For example ZooKeeper gives this user no permission to create nodes."""
+
+    async def scenario() -> None:
+        session = MemoryZooKeeper().connect()
+        left = nth
+
+        async def refuse(what: Sequence[Operation] | str) -> None:
+            nonlocal left
+            if isinstance(what, str):
+                return
+            left -= 1
+            if left < 0:
+                raise RefusedError(0, reason)
+
+        session.before = refuse
+        with pytest.raises(RefusedError, match=reason.value):
+            await find_or_create_cluster(session, PATHS, "mine", SHARDS)
+        assert left == -1, "it must not be repeated"
 
     run(scenario())
 

@@ -77,7 +77,8 @@ def session_timers_match_state(member: Member, armed: ArmedTimers) -> None:
     expected = member.is_in_generation and member.state in HEARTBEATING_STATES
     for key in (MemberTimer.HEARTBEAT, MemberTimer.SESSION):
         assert (key in armed) == expected, f"{key} timer, {member.state}, {member.generation}"
-    assert (member.link.session_deadline_ms is not None) == expected
+    has_session = member.link.session_deadline_ms is not None
+    assert has_session == expected, f"session, {member.state}, {member.generation}"
 
 
 def poll_timer_matches_state(member: Member, armed: ArmedTimers) -> None:

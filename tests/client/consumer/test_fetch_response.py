@@ -5,13 +5,18 @@ import asyncio
 import pytest
 
 import partage
-from partage.client import BrokerResponseError, CorruptRecordsError, TopicPartition
+from partage.client import (
+    BrokerResponseError,
+    ClientError,
+    CorruptRecordsError,
+    TopicPartition,
+)
 from partage.client.consumer import ConsumerClosedError
 from partage.model.errors import ErrorCode
 from partage.wire.apis.fetch import FetchAbortedTransaction
 from partage.wire.records.encoder import SimpleRecord, encode_batch
 
-from ..scripted_broker import CLOSE, ScriptedBroker, fetched
+from ..scripted_broker import CLOSE, SILENCE, ScriptedBroker, fetched
 
 T0 = TopicPartition("t", 0)
 PATIENT = 10_000
@@ -70,6 +75,29 @@ async def polled(consumer, count):
     while len(found) < count:
         found += [record.offset for record in await consumer.poll(PATIENT)]
     return found
+
+
+def test_error_of_the_cluster_ends_a_poll_that_waits():
+    """Without records and partitions with errors, nothing else would end the poll."""
+    held = asyncio.Event()
+
+    def script(asked):
+        if asked.api.name != "Metadata":
+            return None
+        held.set()
+        return SILENCE
+
+    async def work(consumer, broker):
+        poll = asyncio.create_task(consumer.poll(10 * PATIENT))
+        await held.wait()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not poll.done()
+        await broker.__aexit__()
+        with pytest.raises(ClientError, match=str(broker.address)):
+            await asyncio.wait_for(poll, PATIENT / 1000)
+
+    scripted(script, work, default_api_timeout_ms=100)
 
 
 class TestErrors:

@@ -76,8 +76,9 @@ class TestOrder:
         faults.fail("OffsetCommit", error)
         first = consumer.commit_async({T0: 5})
         second = consumer.commit_async({T0: OffsetAndMetadata(8, "x" * 10_000), T1: 8})
-        with pytest.raises(CommitFailedError, match="t-0: OFFSET_METADATA_TOO_LARGE"):
+        with pytest.raises(CommitFailedError, match="t-0: OFFSET_METADATA_TOO_LARGE") as raised:
             second.result(30)
+        assert raised.value.code == ErrorCode.OFFSET_METADATA_TOO_LARGE
         first.result(30)
         assert stored(consumer, T0, T1) == [5, 8], "each partition for itself"
 
@@ -211,6 +212,7 @@ class TestRebalances:
             two.commit(dict.fromkeys(two.assignment(), 9))
         error = commit.exception(30)
         assert isinstance(error, CommitFailedError)
+        assert error.code is None, "no broker refused it"
         gone = sorted(two.assignment())
         assert "rebalanced" in str(error)
         assert all(str(each) in str(error) for each in gone)

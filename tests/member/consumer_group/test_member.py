@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from partage.member import events, outcome
+from partage.member.consumer_group.events import ConsumerHeartbeatResponseReceived
 from partage.member.consumer_group.outcome import SendConsumerHeartbeat
 from partage.member.consumer_group.states import ConsumerMemberState
+from partage.member.timers import MemberTimer
 from partage.model.errors import ErrorCode
 
 from .group_with_members import GroupWithMembers, MemberNode, topic_id
@@ -455,3 +457,59 @@ def test_refused_subscription_is_noted_until_the_next_accepted_heartbeat() -> No
     node.group.advance(1_000)
     node.exchange()
     assert not node.member.is_subscription_refused
+
+
+@pytest.mark.parametrize(
+    ("sent_ms", "interval_ms"), [(-1, 5_000), (0, 5_000), (1, 1), (9_000, 9_000)]
+)
+def test_interval_of_a_response_is_used_if_it_is_positive(sent_ms: int, interval_ms: int) -> None:
+    node = group_of(A=None)["A"]
+    request = next_heartbeat(node)
+    node.requests.clear()
+    node.handle(
+        ConsumerHeartbeatResponseReceived(
+            at_ms=node.now_ms,
+            serial=request.serial,
+            error=ErrorCode.NONE,
+            member_id=request.member_id,
+            member_epoch=request.member_epoch,
+            heartbeat_interval_ms=sent_ms,
+        )
+    )
+    assert node.timers.armed[MemberTimer.HEARTBEAT] == node.now_ms + interval_ms
+
+
+@pytest.mark.parametrize("instance_id", [None, "i"], ids=["dynamic", "static"])
+@pytest.mark.parametrize(
+    ("way_out", "error"),
+    [
+        ("leave", None),
+        ("error", ErrorCode.INVALID_REQUEST),
+        ("error", ErrorCode.UNRELEASED_INSTANCE_ID),  # the member sends no leave
+        ("error during the callback", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_dynamic_member_starts_again_with_another_member_id(
+    way_out: str, error: ErrorCode | None, instance_id: str | None
+) -> None:
+    """A late request of the former membership cannot remove the new one."""
+    node = group_of(A=instance_id)["A"]
+    before = node.member.member_id
+    if way_out == "leave":
+        node.leave()
+        node.exchange()
+    else:
+        next_heartbeat(node)
+        if way_out != "error":
+            node.leave()
+        node.deliver_request()
+        node.deliver_response(error)
+        node.exchange()
+    assert not node.member.is_in_group
+    sent = len(heartbeats(node))
+    node.subscribe("ta", "tb")
+    node.exchange()
+    used = {each.member_id for each in heartbeats(node)[sent:]}
+    assert used == {node.member.member_id}
+    assert (before in used) == (instance_id is not None)
+    assert node.member.is_in_group

@@ -124,5 +124,5 @@ def find_cleanable(
     if not dirty_bytes:
         return []
     is_overdue = now_ms - dirty[0].oldest_ms > config.max_compaction_lag_ms
-    is_worth_while = dirty_bytes >= config.min_cleanable_dirty_ratio * total_bytes
+    is_worth_while = dirty_bytes > config.min_cleanable_dirty_ratio * total_bytes
     return ripe if is_overdue or is_worth_while else []

@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import Producer
 
 from interop.peers.kafka import ApacheKafka
-from partage.client import TopicPartition, UnknownTopicError
+from partage.client import ClientError, TopicPartition, UnknownTopicError
 from partage.client.consumer import OffsetOutOfRangeError
 
 from ..confluent_admin import create_topic, delete_records, delete_topic, produce
@@ -117,3 +117,24 @@ def test_poll_recreated_topic_restarts(servers, consumer_of, request):
         except UnknownTopicError:
             continue
     assert found == list(range(100, 130))
+
+
+def test_position_in_deleted_topic_is_not_committed(servers, consumer_of, request):
+    topic = request.node.callspec.id + "-replaced"
+    partition = TopicPartition(topic, 0)
+    create_topic(servers, topic)
+    fill(servers, topic, 10)
+    consumer = consumer_of(servers, group_id=topic, default_api_timeout_ms=1_000)
+    consumer.assign([partition])
+    assert polled(consumer, 10) == list(range(10))
+    consumer.pause(partition)  # so that it does not notice
+    delete_topic(servers, topic)
+    create_topic(servers, topic)
+    with pytest.raises(ClientError, match="UNKNOWN_TOPIC_ID"):
+        consumer.commit()
+    assert consumer.committed([partition]) == {partition: None}
+    fill(servers, topic, 30, first=100)
+    consumer.resume(partition)
+    assert polled(consumer, 30) == list(range(100, 130))
+    consumer.commit()
+    assert consumer.committed([partition])[partition].offset == 30

@@ -7,8 +7,8 @@ import pytest
 
 import partage
 from partage.client import (
-    BrokerResponseError,
     BrokersUnreachableError,
+    ClientError,
     TopicPartition,
     UnknownPartitionError,
     UnknownTopicError,
@@ -385,6 +385,14 @@ class TestTrouble:
         fill(servers, 30, first=100)
         assert polled(consumer, 30) == list(range(100, 130))
 
+    @pytest.mark.parametrize("error", ["COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"])
+    def test_coordinator_that_moves_is_no_error(self, partage_broker, servers, consumer_of, error):
+        fill(servers, 10)
+        consumer = consumer_of(servers, group_id="g")
+        partage_broker.faults.fail("OffsetFetch", error, times=3)
+        consumer.assign([T0])
+        assert polled(consumer, 10) == list(range(10))
+
     def test_position_in_deleted_topic_is_not_committed(self, servers, consumer_of):
         """Another member would begin there in the new topic, and skip its first records."""
         fill(servers, 10)
@@ -394,7 +402,7 @@ class TestTrouble:
         consumer.pause(T0)  # so that it does not notice
         delete_topic(servers, "t")
         create_topic(servers, "t", 1)
-        with pytest.raises(BrokerResponseError, match="UNKNOWN_TOPIC_ID"):
+        with pytest.raises(ClientError, match="UNKNOWN_TOPIC_ID"):
             consumer.commit()
         assert consumer.committed([T0]) == {T0: None}
         fill(servers, 30, first=100)

@@ -361,8 +361,8 @@ class GroupAssignment(AssignmentSource):
     # Offsets.
 
     async def committed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the group's committed offsets."""
-        found = await fetch_committed(self._coordinator, self.settings.group_id, partitions)
+        """Return the group's committed offsets; retry transient errors."""
+        found = await self.committed_offsets(partitions)
         return {partition: each.offset for partition, each in found.items()}
 
     async def committed_offsets(self, partitions: Sequence[TopicPartition]) -> Offsets:

@@ -62,8 +62,10 @@ _TRANSACTION_KEY: Final = 1
 _RECORDS_MAX: Final = 8
 #: The last versions with topic names, and of the protocol before KIP-890.
 _VERSIONS_MAX: Final = {PRODUCE.key: 11, ADD_PARTITIONS_TO_TXN.key: 3, END_TXN.key: 4}
+#: The most batches that a new topic gets at once.
+_BATCHES_MAX: Final = 12
 _TRIM_SHARE: Final = 0.15
-_RECREATE_SHARE: Final = 0.06
+_RECREATE_SHARE: Final = 0.08
 _TRANSACTION_SHARE: Final = 0.5
 _COMMIT_SHARE: Final = 0.6
 _KEYS: Final = (b"a", b"b", b"c", b"d")
@@ -156,6 +158,9 @@ class Author:
         await self.create(topic, count)
         self._contents.missing.discard(topic)
         self._world.note(f"created {topic} again")
+        # Positions in the former topic are positions in this one, too.
+        for _ in range(self._rng.choice((0, _BATCHES_MAX))):
+            await self.write(TopicPartition(topic, self._rng.randrange(count)))
 
     async def trim(self, partition: TopicPartition) -> None:
         """Delete the oldest records of a partition, maybe all."""

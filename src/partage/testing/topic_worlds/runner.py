@@ -68,12 +68,19 @@ class _TopicWorld:
             self.contents,
             lambda: world.elapsed_s,
             world.break_rule,
+            self._committed,
             may_repeat=scenario.may_repeat,
             is_committed_only=options["isolation_level"] == "read_committed",
             resets_to_end=options["auto_offset_reset"] == "latest",
         )
         self._author = Author(world, scenario, self.contents)
         self._readers: dict[str, TopicMember] = {}
+
+    def _committed(self, partition: TopicPartition) -> int | None:
+        try:
+            return self._world.committed(self._scenario.group).get(partition)
+        except RuntimeError:  # no broker coordinates the group now
+            return None
 
     async def main(self) -> None:
         """The test of the world."""

@@ -16,13 +16,19 @@ from partage.client.consumer.errors import (
     TopicRecreatedError,
 )
 from partage.client.consumer.listener import RebalanceListener
-from partage.client.errors import ClientError, UnknownTopicError
+from partage.client.errors import (
+    BrokerResponseError,
+    BrokersUnreachableError,
+    ClientError,
+    UnknownTopicError,
+)
 from partage.client.group.errors import (
     AssignmentFailedError,
     CommitFailedError,
     MaxPollExceededError,
     MemberFailedError,
 )
+from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.testing.topic_worlds.scenario import TopicMemberPlan
 from partage.testing.topic_worlds.topic_rules import MemberRun, TopicRules
@@ -36,6 +42,18 @@ _CHANGE_SHARE: Final = 0.05
 _FAILURE_SHARE: Final = 0.5
 #: Beyond its timeout, a poll may wait for a commit before partitions are revoked.
 _LATE_POLL_S: Final = 2.0
+#: Errors that members may get: fences, rebalances, missing topics, and brokers that were down when
+#: the consumer started.
+_EXPECTED: Final = (
+    AssignmentFailedError,
+    BrokersUnreachableError,
+    CommitFailedError,
+    MaxPollExceededError,
+    MemberFailedError,
+    UnknownTopicError,
+)
+#: Errors of commits in deleted topics.
+_MISSING: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 class FailingRange(Range):
@@ -89,8 +107,6 @@ class TopicMember:
         self.is_calm = False
         #: False to ask the consumer about its partitions in its next turn; then it becomes True.
         self.is_probed = True
-        #: Returns True if an error has a cause in the world.
-        self.is_expected: Callable[[ClientError], bool] = lambda error: True
 
     async def main(self) -> None:
         """Read until ``is_stopped`` is True, with a new consumer whenever one was refused."""
@@ -158,7 +174,8 @@ class TopicMember:
     def _report(self, error: ClientError) -> None:
         text = f"{self._name}: {type(error).__name__}: {error}"
         self._world.note(text)
-        if not self.is_expected(error):
+        is_of_missing_topic = isinstance(error, BrokerResponseError) and error.code in _MISSING
+        if not isinstance(error, _EXPECTED) and not is_of_missing_topic:
             self._world.break_rule("failure", text)
 
     async def _take_turn(self, consumer: Consumer, run: MemberRun) -> None:
@@ -203,16 +220,6 @@ class TopicMember:
         """Subscribe to other topics."""
         self.topics = topics
         consumer.subscribe(topics, _Listener(self._rules, run))
-
-
-#: Errors that may occur in any world: fences, rebalances and restarts.
-COMMON_ERRORS: Final = (
-    AssignmentFailedError,
-    CommitFailedError,
-    MaxPollExceededError,
-    MemberFailedError,
-    UnknownTopicError,
-)
 
 
 class _Listener(RebalanceListener):

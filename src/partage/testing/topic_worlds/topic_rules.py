@@ -37,13 +37,15 @@ class ReadPartition:
         since_s: When it was assigned.
         incarnation: That of the last record; None before the first one.
         next_offset: The offset after the last record.
-        may_skip: The position may have been reset to the end.
+        start: The committed offset when it was assigned, in the topic of that time; None if there
+            was none, or if it is not known.
     """
 
     since_s: float
+    start: int | None = None
+    topic_incarnation: int = 0
     incarnation: int | None = None
     next_offset: int = 0
-    may_skip: bool = False
 
 
 @dataclass
@@ -61,6 +63,7 @@ class TopicRules:
         contents: The contents of the topics.
         now_s: Returns the virtual time in seconds.
         report: Called with the name of a broken rule and a description.
+        committed: Returns the group's committed offset of a partition; None if there is none.
         is_committed_only: The readers have the isolation level read_committed.
         may_repeat: The group may read a record twice.
         resets_to_end: A position without a valid offset is reset to the end.
@@ -71,6 +74,7 @@ class TopicRules:
         contents: TopicContents,
         now_s: Callable[[], float],
         report: Callable[[str, str], None],
+        committed: Callable[[TopicPartition], int | None] = lambda partition: None,
         *,
         is_committed_only: bool,
         may_repeat: bool,
@@ -79,6 +83,7 @@ class TopicRules:
         self._contents = contents
         self._now_s = now_s
         self._report = report
+        self._committed = committed
         self._is_committed_only = is_committed_only
         self._may_repeat = may_repeat
         self._resets_to_end = resets_to_end
@@ -108,7 +113,9 @@ class TopicRules:
         for partition in partitions:
             if partition in run.owned:
                 self._report("owner", f"{run.name} gets {partition}, which it owns already")
-            run.owned[partition] = ReadPartition(self._now_s())
+            run.owned[partition] = ReadPartition(
+                self._now_s(), self._committed(partition), self._contents.newest(partition.topic)
+            )
 
     def on_given_up(self, run: MemberRun, partitions: Iterable[TopicPartition]) -> None:
         """Note a callback about partitions that are given up."""
@@ -176,7 +183,8 @@ class TopicRules:
             self._report("order", f"{run.name} read {where} after {owned.next_offset - 1}")
         if is_first:
             if self._resets_to_end:
-                return  # without a committed offset, or in a new topic, it begins at the end
+                self._check_start(run, owned, contents, incarnation, offset, where)
+                return
             read = self.read[partition, incarnation]
             skipped = [n for n in self._lasting(contents) if n < offset and n not in read]
         else:
@@ -185,6 +193,27 @@ class TopicRules:
             skipped = [n for n in self._lasting(contents) if owned.next_offset <= n < offset]
         if skipped:
             self._report("gap", f"{run.name} read {where}, and skipped {skipped}")
+
+    def _check_start(
+        self,
+        run: MemberRun,
+        owned: ReadPartition,
+        contents: PartitionContents,
+        incarnation: int,
+        offset: int,
+        where: str,
+    ) -> None:
+        """Check that a reader begins at the committed offset.
+
+        Without one, or in another topic, it begins at the end, if that is how it resets positions.
+        """
+        start = owned.start
+        if start is None or incarnation != owned.topic_incarnation or start < contents.trimmed:
+            return
+        if skipped := [n for n in self._lasting(contents) if start <= n < offset]:
+            self._report(
+                "gap", f"{run.name} read {where}, and skipped {skipped} after offset {start}"
+            )
 
     def _lasting(self, contents: PartitionContents) -> list[int]:
         """Return the offsets of records that exist and that readers must get."""

@@ -10,12 +10,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from partage.client.group.coordinator_client import CoordinatorClient
+from partage.client.loop_thread import run_in_executor
 from partage.client.metadata import TopicMetadata
 from partage.model.topic_partition import TopicPartition
-from partage.wire.apis.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
+from partage.wire.apis.describe_groups import (
+    DESCRIBE_GROUPS,
+    DescribedGroup,
+    DescribeGroupsRequest,
+)
 from partage.wire.consumer_protocol import decode_assignment
 from partage.wire.primitives import MalformedError
 
@@ -37,6 +43,13 @@ async def find_unassigned(
     (group,) = (await coordinator.send(DESCRIBE_GROUPS, request)).groups
     if group.error_code or group.group_state != _STABLE:
         return []
+    return await run_in_executor(partial(_unassigned, group, topics))
+
+
+def _unassigned(
+    group: DescribedGroup, topics: Mapping[str, TopicMetadata]
+) -> list[TopicPartition]:
+    """Return the partitions that no member is assigned; it may take long with many of them."""
     assigned: defaultdict[str, set[int]] = defaultdict(set)
     for member in group.members:
         with suppress(MalformedError):

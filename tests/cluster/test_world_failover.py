@@ -12,8 +12,15 @@ from aiokafka import AIOKafkaProducer
 
 from broker.group_requests import commit_request
 from partage import Consumer
+from partage.client.connection import Connection
 from partage.model.errors import ErrorCode
 from partage.testing import PartageWorld
+from partage.wire.apis.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
+from partage.wire.apis.delete_topics import (
+    DELETE_TOPICS,
+    DeleteTopicsRequest,
+    DeleteTopicsTopic,
+)
 from partage.wire.apis.join_group import JoinGroupResponse
 from partage.wire.apis.list_groups import LIST_GROUPS, ListGroupsRequest
 from partage.wire.apis.metadata import METADATA, MetadataRequest, MetadataRequestTopic
@@ -134,6 +141,39 @@ async def test_partitions_of_dead_broker_stay_listed(partage_world: PartageWorld
     (lost,) = [each for each in topic.partitions if each.leader_id == -1]
     assert (lost.replica_nodes, lost.isr_nodes) == ([2], [])
     connection.close()
+
+
+async def test_cut_off_broker_does_not_refuse_by_old_topics(partage_world: PartageWorld) -> None:
+    """It knows a topic that was deleted, and lacks one that was created."""
+    world = partage_world
+    await world.create_topic("former")
+    world.cut("broker-1", world.zookeeper)
+    here, there = await connect("broker-1"), await connect("broker-2")
+    delete = DeleteTopicsRequest(topics=[DeleteTopicsTopic(name="former")], timeout_ms=60_000)
+    (deleted,) = (await there.send(DELETE_TOPICS, delete, timeout_ms=90_000)).responses
+    assert deleted.error_code == 0
+    assert await create(there, "new") == 0
+    assert await create(here, "former") == ErrorCode.REQUEST_TIMED_OUT
+    delete = DeleteTopicsRequest(topics=[DeleteTopicsTopic(name="new")], timeout_ms=60_000)
+    (deleted,) = (await here.send(DELETE_TOPICS, delete, timeout_ms=90_000)).responses
+    assert deleted.error_code == ErrorCode.REQUEST_TIMED_OUT
+    world.heal()
+    await world.until(lambda: world.coordinator("g") is not None)
+    while await create(here, "former"):
+        await asyncio.sleep(0.1)
+    assert await create(there, "former") == ErrorCode.TOPIC_ALREADY_EXISTS
+    here.close()
+    there.close()
+
+
+async def create(broker: Connection, name: str) -> int:
+    """Create a topic; return the error code."""
+    topic = CreatableTopic(
+        name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[]
+    )
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
+    (created,) = (await broker.send(CREATE_TOPICS, request, timeout_ms=90_000)).topics
+    return created.error_code
 
 
 async def test_members_are_assigned_partitions_of_dead_broker(partage_world: PartageWorld) -> None:

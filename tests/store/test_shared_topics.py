@@ -83,8 +83,28 @@ def test_decision_sees_earlier_changes() -> None:
             return None if "t" in topics else TopicDoc(id="bb", brokers=(2,))
 
         assert not await two.topics.put("t", decide, "n2")
-        assert seen == [[], ["t"]]
+        assert seen == [[], ["t"], ["t"]]  # a refusal is decided by the latest topics
         assert two.topics.topics["t"].id == "aa"
+
+    run(scenario())
+
+
+def test_refusal_sees_earlier_deletions_and_creations() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
+        await one.topics.put("former", made("aa", 1), "n1")
+        await two.topics.refresh(nothing)
+        await one.topics.delete("former", "n2")
+        await one.topics.release_names()
+        await one.topics.put("new", made("bb", 1), "n3")
+
+        def decide(topics: Mapping[str, TopicDoc]) -> TopicDoc | None:
+            return None if "former" in topics else TopicDoc(id="cc", brokers=(2,))
+
+        assert await two.topics.put("other", decide, "n4")
+        assert two.topics.topics.keys() == {"new", "other"}
+        assert await one.topics.delete("other", "n5")
 
     run(scenario())
 

@@ -106,6 +106,15 @@ class SharedTopics:
         """
         await retry_read(self._session, lambda: self.refresh(changed))
 
+    async def read_changes(self) -> None:
+        """Refresh, and retry while the connection is lost.
+
+        Raises:
+            ForeignDataError: A node was not written by Partage.
+            SessionEndedError: The session ended.
+        """
+        await retry_read(self._session, self.refresh)
+
     def partition_counts(self) -> dict[int, int]:
         """Return the number of partitions of each broker."""
         counts: dict[int, int] = {}
@@ -136,6 +145,7 @@ class SharedTopics:
             SessionEndedError: The session ended.
         """
         await self._ensure_loaded()
+        is_current = False
         while True:
             version = self.version
             # A broker that deletes a topic of this name after this read raises the version.
@@ -143,8 +153,12 @@ class SharedTopics:
             if self.version != version:
                 continue
             topic = decide(self.topics)
-            if topic is None:
+            if topic is None and is_current:
                 return False
+            if topic is None:  # another broker may have changed the topics meanwhile
+                await self.read_changes()
+                is_current = True
+                continue
             path = self._paths.topic(name)
             content = encode(topic)
             operation: Operation = SetData(path, content)
@@ -166,10 +180,15 @@ class SharedTopics:
             SessionEndedError: The session ended.
         """
         await self._ensure_loaded()
+        is_current = False
         while True:
             topic = self.topics.get(name)
-            if topic is None:
+            if topic is None and is_current:
                 return False
+            if topic is None:
+                await self.read_changes()
+                is_current = True
+                continue
             holders = sorted(set(topic.brokers))
             stones = [self._paths.tombstone(topic.id, broker) for broker in holders]
             content = encode(TombstoneDoc(name=name, version=self.version + 1))
@@ -184,7 +203,7 @@ class SharedTopics:
     async def _ensure_loaded(self) -> None:
         """Read the topics if they were never read: a change needs a version to compare with."""
         if self.version < 0:
-            await retry_read(self._session, self.refresh)
+            await self.read_changes()
 
     async def _try_change(
         self, name: str, topic: TopicDoc | None, operations: Sequence[Operation], nonce: str
@@ -206,7 +225,7 @@ class SharedTopics:
         except RefusedError as refused:
             if refused.reason not in _CONFLICTS:
                 raise
-            await retry_read(self._session, self.refresh)
+            await self.read_changes()
             return False
         # otherwise a concurrent refresh has read it, and maybe later changes
         if self.version == version:

@@ -10,7 +10,7 @@ from partage.broker.cluster.cluster_view import ClusterView
 from partage.broker.configs.dynamic_configs import DynamicConfigs
 from partage.broker.net.inbound_request import InboundRequest
 from partage.broker.topics.log_manager import LocalTopic, LogManager
-from partage.broker.topics.topic_admin import TopicAdmin, request_deadline_s
+from partage.broker.topics.topic_admin import TopicAdmin, check_current, request_deadline_s
 from partage.log.catalogue.topic_config import (
     ConfigEntry,
     ConfigLayer,
@@ -41,6 +41,7 @@ from partage.wire.apis.delete_topics import (
 
 _BROKER_DEFAULT = -1  # in num_partitions and replication_factor: use the broker's default
 _REPLICAS = 1
+_UNKNOWN_ID = Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
 _DUPLICATE_TOPIC = Refusal(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
 
 
@@ -64,9 +65,16 @@ async def create_topics(
         if topic.name in repeated:
             results.append(_not_created(topic.name, _DUPLICATE_TOPIC))
         else:
-            may_change = None if request.validate_only else changes
             results.append(
-                await _create(topic, log_manager, cluster_view, may_change, until_s, layers)
+                await _create(
+                    topic,
+                    log_manager,
+                    cluster_view,
+                    changes,
+                    until_s,
+                    layers,
+                    validate_only=request.validate_only,
+                )
             )
         await asyncio.sleep(0)  # a long list must not block other connections
     inbound.respond(CreateTopicsResponse(topics=results))
@@ -76,9 +84,11 @@ async def _create(
     requested: CreatableTopic,
     log_manager: LogManager,
     cluster_view: ClusterView,
-    changes: TopicAdmin | None,
+    changes: TopicAdmin,
     until_s: float,
     layers: Sequence[ConfigLayer],
+    *,
+    validate_only: bool,
 ) -> CreateTopicsResult:
     refusal = await _check_replication(requested, cluster_view)
     if refusal is not None:
@@ -89,11 +99,13 @@ async def _create(
     elif count == _BROKER_DEFAULT:
         count = log_manager.settings.partitions_default
     configs = {config.name: config.value for config in requested.configs}
-    refusal = log_manager.check_create(requested.name, count, configs)
+    refusal = await check_current(
+        lambda: log_manager.check_create(requested.name, count, configs), changes
+    )
     if refusal is not None:
         return _not_created(requested.name, refusal)
     own = {name: value for name, value in configs.items() if value is not None}
-    if changes is None:
+    if validate_only:
         return CreateTopicsResult(
             name=requested.name,
             error_code=ErrorCode.NONE,
@@ -195,11 +207,13 @@ async def _delete(
 ) -> DeleteTopicsResult:
     name = requested.name
     if name is None:
+        refusal = await check_current(
+            lambda: None if log_manager.topic_by_id(requested.topic_id) else _UNKNOWN_ID, changes
+        )
         known = log_manager.topic_by_id(requested.topic_id)
-        if known is None:
-            return DeleteTopicsResult(
-                name=None, topic_id=requested.topic_id, error_code=ErrorCode.UNKNOWN_TOPIC_ID
-            )
+        if refusal is not None or known is None:
+            code = ErrorCode.UNKNOWN_TOPIC_ID if refusal is None else refusal.code
+            return DeleteTopicsResult(name=None, topic_id=requested.topic_id, error_code=code)
         name = known.name
     deleted = await changes.delete(name)
     if isinstance(deleted, Refusal):
@@ -218,8 +232,11 @@ async def create_partitions(
         if topic.name in repeated:
             results.append(_not_grown(topic.name, _DUPLICATE_TOPIC))
         else:
-            may_change = None if request.validate_only else changes
-            results.append(await _create_partitions(topic, log_manager, cluster_view, may_change))
+            results.append(
+                await _create_partitions(
+                    topic, log_manager, cluster_view, changes, validate_only=request.validate_only
+                )
+            )
     inbound.respond(CreatePartitionsResponse(results=results))
 
 
@@ -227,9 +244,13 @@ async def _create_partitions(
     requested: CreatePartitionsTopic,
     log_manager: LogManager,
     cluster_view: ClusterView,
-    changes: TopicAdmin | None,
+    changes: TopicAdmin,
+    *,
+    validate_only: bool,
 ) -> CreatePartitionsResult:
-    refusal = log_manager.check_add_partitions(requested.name, requested.count)
+    refusal = await check_current(
+        lambda: log_manager.check_add_partitions(requested.name, requested.count), changes
+    )
     if refusal is None and log_manager.is_internal(requested.name):
         refusal = Refusal(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -238,7 +259,7 @@ async def _create_partitions(
         )
     if refusal is None and requested.assignments is not None:
         refusal = await _check_assignments(requested, log_manager, cluster_view)
-    if refusal is None and changes is not None:
+    if refusal is None and not validate_only:
         brokers = [broker for each in requested.assignments or () for broker in each.broker_ids]
         grown = await changes.add_partitions(requested.name, requested.count, brokers)
         refusal = grown if isinstance(grown, Refusal) else None

@@ -496,6 +496,10 @@ class ClusterMembership:
         changed = self._topics_changed.set
         await self._reconciler.reconcile(self._topics, changed, is_first=is_first)
 
+    async def apply_changes(self) -> None:
+        """Read all changes of topics up to now, and apply them on this broker."""
+        await self._reconcile_topics()
+
     async def wait_applied(self) -> None:
         """Return once all live brokers have applied the current topics, or after a timeout."""
         await self._reconcile_topics()

@@ -11,7 +11,7 @@ import msgspec
 from partage.broker.cluster.store_timeout import CHANGE_TIMEOUT_S, with_timeout
 from partage.broker.topics.log_manager import LocalTopic, LogManager
 from partage.broker.topics.partition import Partition
-from partage.broker.topics.topic_admin import ConfigEdit, request_deadline_s
+from partage.broker.topics.topic_admin import ConfigEdit, check_current, request_deadline_s
 from partage.log.catalogue.topic_config import check_configs
 from partage.log.catalogue.topic_names import find_name_collision
 from partage.log.results import Refusal
@@ -69,6 +69,9 @@ class SharedTopicsAccess(Protocol):
 
     def live_broker_ids(self) -> list[int]:
         """Return the ids of the live brokers."""
+
+    async def apply_changes(self) -> None:
+        """Read all changes of topics up to now, and apply them on this broker."""
 
     async def wait_applied(self) -> None:
         """Return once all live brokers have applied the current topics, or after a timeout."""
@@ -187,9 +190,10 @@ class ClusterTopicAdmin:
         """Delete a topic in the whole cluster."""
         if self._log_manager.is_internal(name):
             return _not_for_clients(name)
+        refusal = await check_current(lambda: self._check_exists(name), self)
         local_topic = self._log_manager.topic(name)
-        if local_topic is None:
-            return _NO_SUCH_TOPIC
+        if refusal is not None or local_topic is None:
+            return refusal or _NO_SUCH_TOPIC
 
         async def deleting() -> bool:
             is_deleted = await self._shared.shared_topics().delete(name, self._ids.fresh_nonce())
@@ -201,6 +205,14 @@ class ClusterTopicAdmin:
         if isinstance(is_deleted, Refusal):
             return is_deleted
         return local_topic if is_deleted else _NO_SUCH_TOPIC
+
+    def _check_exists(self, name: str) -> Refusal | None:
+        return None if self._log_manager.topic(name) is not None else _NO_SUCH_TOPIC
+
+    async def catch_up(self) -> Refusal | None:
+        """Apply the changes in ZooKeeper up to now; return why that failed."""
+        result = await with_timeout(self._shared.apply_changes)
+        return result if isinstance(result, Refusal) else None
 
     async def wait_offsets_deleted(self) -> None:
         """Return at once: each broker waits for this before it reports a deletion as applied."""
@@ -241,8 +253,9 @@ class ClusterTopicAdmin:
         self, name: str, edit: ConfigEdit, *, validate_only: bool
     ) -> Refusal | None:
         """Change a topic's configs, based on the latest ones."""
-        if self._log_manager.topic(name) is None:
-            return _NO_SUCH_TOPIC
+        refusal = await check_current(lambda: self._check_exists(name), self)
+        if refusal is not None:
+            return refusal
 
         def decide(topics: Mapping[str, TopicDoc]) -> TopicDoc | Refusal:
             topic = topics.get(name)

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 from partage.broker.topics.log_manager import LocalTopic, LogManager
 from partage.log.results import Refusal
+from partage.model.errors import ErrorCode
 
 ConfigEdit = Callable[[dict[str, str]], Refusal | None]
 
@@ -38,6 +39,17 @@ class CommittedOffsetsCleaner(Protocol):
         """Return once the deletions are durable, or after a timeout."""
 
 
+#: Refusals that depend on the topics that exist.
+_ABOUT_EXISTING: Final = frozenset(
+    {
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INVALID_PARTITIONS,
+    }
+)
+
+
 class TopicAdmin(Protocol):
     """Changes of topics. `LogManager` validates them and has the existing topics."""
 
@@ -65,6 +77,9 @@ class TopicAdmin(Protocol):
     async def delete(self, name: str) -> LocalTopic | Refusal:
         """Delete a topic, and its committed offsets before the name can be used again."""
 
+    async def catch_up(self) -> Refusal | None:
+        """Apply the changes of other brokers up to now; return why that is not possible."""
+
     async def wait_offsets_deleted(self) -> None:
         """Return once the deletion of committed offsets is durable."""
 
@@ -77,6 +92,18 @@ class TopicAdmin(Protocol):
         self, name: str, edit: ConfigEdit, *, validate_only: bool
     ) -> Refusal | None:
         """Change a topic's configs."""
+
+
+async def check_current(check: Callable[[], Refusal | None], changes: TopicAdmin) -> Refusal | None:
+    """Return why a request is refused.
+
+    A broker that is cut off may know topics that were deleted, and lack others. So a refusal that
+    depends on the topics that exist is checked again, with the changes of the other brokers.
+    """
+    refusal = check()
+    if refusal is None or refusal.code not in _ABOUT_EXISTING:
+        return refusal
+    return await changes.catch_up() or check()
 
 
 class LocalTopicAdmin:
@@ -107,6 +134,10 @@ class LocalTopicAdmin:
         if not isinstance(deleted, Refusal):
             self._groups.delete_topic_offsets(frozenset({name}))
         return deleted
+
+    async def catch_up(self) -> Refusal | None:
+        """Return None at once: there are no other brokers."""
+        return None
 
     async def wait_offsets_deleted(self) -> None:
         """Return once the shards have stored the deletion, or after a timeout."""

@@ -141,17 +141,25 @@ class ConsumerProtocolHandler:
             return
         generation = membership.generation
         wanted = self._embedding.decode_members(membership.protocol, action.members).topics
-        try:
-            topics = await self._cluster.with_retries(partial(self._watching.watch_topics, wanted))
-            unassigned = await self._cluster.with_retries(
-                partial(find_unassigned, self._coordinator, self._group_id, topics)
-            )
-        except ClientError as error:
-            log.info("last assignment is not checked: group=%s error=%s", self._group_id, error)
+        while membership.is_in_generation and membership.generation == generation:
+            try:
+                topics = await self._cluster.with_retries(
+                    partial(self._watching.watch_topics, wanted)
+                )
+                unassigned = await self._cluster.with_retries(
+                    partial(find_unassigned, self._coordinator, self._group_id, topics)
+                )
+            except ClientError as error:
+                log.info("last assignment is not checked: group=%s error=%s", self._group_id, error)
+                if error.is_retriable:
+                    continue
+                return
+            if unassigned and membership.generation == generation:
+                names = ", ".join(sorted({partition.topic for partition in unassigned}))
+                self._watching.partitions_changed(
+                    f"no member is assigned all partitions of {names}"
+                )
             return
-        if unassigned and membership.generation == generation:
-            names = ", ".join(sorted({partition.topic for partition in unassigned}))
-            self._watching.partitions_changed(f"no member is assigned all partitions of {names}")
 
 
 def _story(error: Exception) -> str:

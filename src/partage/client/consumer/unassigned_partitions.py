@@ -39,6 +39,7 @@ async def find_unassigned(
     Raises:
         ClientError: The coordinator did not answer.
     """
+    await coordinator.connect()  # a member without partitions has looked up no offsets
     request = DescribeGroupsRequest(groups=[group_id])
     (group,) = (await coordinator.send(DESCRIBE_GROUPS, request)).groups
     if group.error_code or group.group_state != _STABLE:
@@ -46,9 +47,7 @@ async def find_unassigned(
     return await run_in_executor(partial(_unassigned, group, topics))
 
 
-def _unassigned(
-    group: DescribedGroup, topics: Mapping[str, TopicMetadata]
-) -> list[TopicPartition]:
+def _unassigned(group: DescribedGroup, topics: Mapping[str, TopicMetadata]) -> list[TopicPartition]:
     """Return the partitions that no member is assigned; it may take long with many of them."""
     assigned: defaultdict[str, set[int]] = defaultdict(set)
     for member in group.members:

@@ -33,6 +33,10 @@ class TopicMemberPlan(msgspec.Struct, frozen=True, kw_only=True):
         work_s: The longest time between two polls, in seconds.
         changes_topics: It subscribes to other topics now and then.
         has_failing_assignor: Its assignor fails now and then, while the faults happen.
+        iterates: It reads with ``async for`` instead of ``poll``.
+        pauses: It pauses and resumes partitions.
+        has_pattern: It subscribes to a pattern that matches all topics.
+        drains: It hands its partitions over before it leaves.
     """
 
     options: dict[str, Any]
@@ -40,6 +44,10 @@ class TopicMemberPlan(msgspec.Struct, frozen=True, kw_only=True):
     work_s: float
     changes_topics: bool
     has_failing_assignor: bool
+    iterates: bool = False
+    pauses: bool = False
+    has_pattern: bool = False
+    drains: bool = False
 
 
 class TopicScenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,4 +172,21 @@ def draw_topic_scenario(seed: int, changes: Mapping[str, Any] | None = None) -> 
         faults=rng.choice((0, 0, 3, 6)),
         within_s=30.0,
     )
+    scenario = _with_more(scenario, Random(f"more of topics {seed}"))
     return msgspec.structs.replace(scenario, **(changes or {}))
+
+
+def _with_more(scenario: TopicScenario, rng: Random) -> TopicScenario:
+    """Draw the options that were added later, from a separate generator: the others stay."""
+    readers = {}
+    for name, plan in scenario.readers.items():
+        has_pattern = not plan.changes_topics and rng.random() < 0.2
+        readers[name] = msgspec.structs.replace(
+            plan,
+            iterates=rng.random() < 0.3,
+            pauses=rng.random() < 0.3,
+            has_pattern=has_pattern,
+            drains=rng.random() < 0.3,
+            options={**plan.options, "metadata_max_age_ms": 500} if has_pattern else plan.options,
+        )
+    return msgspec.structs.replace(scenario, readers=readers)

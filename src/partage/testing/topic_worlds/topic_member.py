@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from random import Random
 from typing import Any, Final
 
@@ -38,6 +40,9 @@ _POLL_MS: Final = 500
 _RETRY_S: Final = 0.2
 _REFUSED_S: Final = 2.0
 _CLOSE_S: Final = 10.0
+_ITERATED_MAX: Final = 5
+_PAUSE_SHARE: Final = 0.2
+_RESUME_SHARE: Final = 0.1
 _CHANGE_SHARE: Final = 0.05
 _FAILURE_SHARE: Final = 0.5
 #: Beyond its timeout, a poll may wait for a commit before partitions are revoked.
@@ -113,8 +118,9 @@ class TopicMember:
         while not self.is_stopped:
             run = self._rules.start(self._name)
             consumer = Consumer(self._world.bootstrap_servers, **self._options())
-            consumer.subscribe(self.topics, _Listener(self._rules, run))
+            consumer.subscribe(self._subscription, _Listener(self._rules, run))
             await self._read(consumer, run)
+            await self._drain(consumer, run)
             began_s = self._world.elapsed_s
             try:
                 await consumer.close(int(_CLOSE_S * 1000))
@@ -125,6 +131,23 @@ class TopicMember:
             self._rules.end(self._name)
             if not self.is_stopped:
                 await asyncio.sleep(_REFUSED_S)
+
+    @property
+    def _subscription(self) -> tuple[str, ...] | re.Pattern[str]:
+        return re.compile("[a-z]") if self._plan.has_pattern else self.topics
+
+    async def _drain(self, consumer: Consumer, run: MemberRun) -> None:
+        """Hand the partitions over; polls return records until then."""
+        if not self._plan.drains:
+            return
+        consumer.drain()
+        end_s = self._world.elapsed_s + _CLOSE_S
+        while not consumer.is_drained and self._world.elapsed_s < end_s:
+            try:
+                await self._take_turn(consumer, run)
+            except ClientError as error:
+                self._report(error)
+                return
 
     def _options(self) -> dict[str, Any]:
         options: dict[str, Any] = {**self._plan.options, "group_id": self._group}
@@ -180,20 +203,46 @@ class TopicMember:
 
     async def _take_turn(self, consumer: Consumer, run: MemberRun) -> None:
         began_s, was_calm = self._world.elapsed_s, self.is_calm
-        records = await consumer.poll(_POLL_MS)
+        if self._plan.iterates:
+            count = await self._take_records(consumer, run)
+        else:
+            records = await consumer.poll(_POLL_MS)
+            count = len(records)
+            for record in records:
+                self._rules.on_record(run, record)
         took_s = self._world.elapsed_s - began_s
         if took_s > _POLL_MS / 1000 + _LATE_POLL_S and was_calm:
             self._world.break_rule("late", f"a poll of {self._name} took {took_s:.1f} s")
-        for record in records:
-            self._rules.on_record(run, record)
         if not self.is_probed:
             await self._probe(consumer, run)
             self.is_probed = True
-        if records and self._plan.commits_after_polls:
+        if count and self._plan.commits_after_polls:
             await consumer.commit()
-        if self._plan.changes_topics and not self.is_calm and self._rng.random() < _CHANGE_SHARE:
+        if self._plan.pauses:
+            self._pause_or_resume(consumer, run)
+        may_change = self._plan.changes_topics and not (self.is_calm or self.is_stopped)
+        if may_change and self._rng.random() < _CHANGE_SHARE:
             self.choose_topics(consumer, run, self._rng.choice((("t",), ("u",), ("t", "u"))))
         await asyncio.sleep(self._rng.uniform(0, self._plan.work_s))
+
+    async def _take_records(self, consumer: Consumer, run: MemberRun) -> int:
+        """Take records from a loop until it waits for some time; return their number."""
+        count = 0
+        with suppress(TimeoutError, StopAsyncIteration):
+            async with asyncio.timeout(_POLL_MS / 1000):
+                while count < _ITERATED_MAX:
+                    self._rules.on_record(run, await anext(consumer))
+                    count += 1
+        return count
+
+    def _pause_or_resume(self, consumer: Consumer, run: MemberRun) -> None:
+        if paused := consumer.paused():
+            if self.is_calm or self._rng.random() < _RESUME_SHARE:
+                consumer.resume(*paused)
+        elif run.owned and not self.is_calm and self._rng.random() < _PAUSE_SHARE:
+            partition = self._rng.choice(sorted(run.owned))
+            with suppress(NotAssignedError):
+                consumer.pause(partition)
 
     async def _probe(self, consumer: Consumer, run: MemberRun) -> None:
         """Compare what the consumer says about partitions with their contents, all of it read."""

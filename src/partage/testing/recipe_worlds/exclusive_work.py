@@ -56,11 +56,18 @@ class ExclusiveWork:
     Args:
         world: The world.
         cleanup_s: Returns the longest time that work takes to stop, in seconds.
+        judges_overlap: Returns False while work may continue after the end of the lease.
     """
 
-    def __init__(self, world: PartageWorld, cleanup_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        world: PartageWorld,
+        cleanup_s: Callable[[], float],
+        judges_overlap: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._world = world
         self._cleanup_s = cleanup_s
+        self._judges_overlap = judges_overlap
         self._runs: dict[str, list[WorkRun]] = {}
         self._tokens: dict[str, int] = {}
         self._stepped: dict[str, WorkRun] = {}
@@ -127,6 +134,8 @@ class ExclusiveWork:
         active = [run for run in alive if run.is_active()]
         if len(active) > 1:
             self._world.break_rule("believers", f"several processes are active: {active}")
+        if not self._judges_overlap():
+            return
         for run in alive[:-1]:
             if not run.process.is_paused and not self._may_stop(run):
                 self._world.break_rule("overlap", f"{run} has not stopped before {alive[-1]}")

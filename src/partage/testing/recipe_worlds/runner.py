@@ -12,9 +12,11 @@ import msgspec
 
 from partage.testing.recipe_worlds.election_program import ElectionProgram
 from partage.testing.recipe_worlds.fault_phase import FaultPhase
+from partage.testing.recipe_worlds.membership_program import MembershipProgram
 from partage.testing.recipe_worlds.pool_program import PoolProgram
 from partage.testing.recipe_worlds.recipe_program import GROUP, RecipeProgram
 from partage.testing.recipe_worlds.scenario import RecipeScenario, draw_scenario
+from partage.testing.recipe_worlds.single_writer_program import SingleWriterProgram
 from partage.testing.world.errors import InvariantError, WaitTimeoutError
 from partage.testing.world.world import PartageWorld
 
@@ -25,6 +27,8 @@ _REJOIN_S: Final = 10.0
 _PROGRAMS: Final[dict[str, Callable[[PartageWorld, RecipeScenario], RecipeProgram[Any]]]] = {
     "election": ElectionProgram,
     "pool": PoolProgram,
+    "single_writer": SingleWriterProgram,
+    "membership": MembershipProgram,
 }
 
 

@@ -1,0 +1,171 @@
+"""The worlds of `SingleWriter`: an election, and a journal in which no writer writes too late."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any, Final
+
+from partage.client.consumer.consumer import Consumer
+from partage.model.topic_partition import TopicPartition
+from partage.recipes.election import LeaderElection, Term
+from partage.recipes.single_writer import SingleWriter
+from partage.testing.recipe_worlds.election_program import UNIT, ElectionProcess, ElectionProgram
+from partage.testing.recipe_worlds.exclusive_work import ExclusiveWork
+from partage.testing.recipe_worlds.recipe_process import InjectedError
+from partage.testing.recipe_worlds.recipe_program import GROUP
+from partage.testing.recipe_worlds.scenario import RecipeScenario
+from partage.testing.world.world import PartageWorld
+
+_JOURNAL: Final = TopicPartition("journal", 0)
+_RECORDS: Final = 2  # of each transaction
+_POLL_MS: Final = 500
+#: aiokafka's names of the errors after which the recipe makes the process a candidate again.
+_FENCED: Final = ("ProducerFenced", "InvalidProducerEpoch")
+
+
+class Journal:
+    """The transactions of all writers.
+
+    Attributes:
+        acknowledged: The transactions whose commit has returned, in this order.
+        begun: The number of transactions.
+    """
+
+    def __init__(self) -> None:
+        self.acknowledged: list[str] = []
+        self.begun = 0
+
+
+class SingleWriterProcess(ElectionProcess):
+    """A participant that writes transactions while it leads."""
+
+    def __init__(
+        self,
+        name: str,
+        world: PartageWorld,
+        scenario: RecipeScenario,
+        work: ExclusiveWork,
+        journal: Journal,
+    ) -> None:
+        super().__init__(name, world, scenario, work)
+        self._journal = journal
+
+    def create(self) -> LeaderElection:
+        return SingleWriter(
+            self.world.bootstrap_servers,
+            GROUP,
+            create_producer=self._create_producer,
+            write=self._write,
+            identity={"name": self.name},
+            priority=self.priority,
+            stop_ms=self.scenario.stop_ms,
+            rebalance_timeout_ms=self.scenario.rebalance_timeout_ms,  # type: ignore[call-arg]
+            **self.scenario.member_options,
+        )
+
+    def _create_producer(self, transactional_id: str) -> Any:
+        from aiokafka import AIOKafkaProducer
+
+        return AIOKafkaProducer(
+            bootstrap_servers=self.world.bootstrap_servers,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=10_000,
+            request_timeout_ms=5_000,
+        )
+
+    async def _write(self, term: Term, producer: Any) -> None:
+        if self.has_resigned:
+            self.world.break_rule("resigned", f"{self.name} begins a term after it resigned")
+        run = self.work.begin(UNIT, lambda: term.is_active, term.token)
+        try:
+            while True:
+                if term.is_active:
+                    self.work.step(run)
+                if self.fails_now():
+                    raise InjectedError
+                await self._write_transaction(term, producer)
+                await asyncio.sleep(self.rng.uniform(0.1, 3.0 if self.is_calm else 0.5))
+        except Exception as error:
+            self.world.note(f"{self.name}: {type(error).__name__}: {error}")
+            self._must_stand = type(error).__name__ not in _FENCED
+            raise
+        finally:
+            try:
+                await self.clean_up()
+            finally:
+                self.work.end(run)
+
+    async def _write_transaction(self, term: Term, producer: Any) -> None:
+        self._journal.begun += 1
+        transaction = f"{term.token} {self._journal.begun}"
+        await producer.begin_transaction()
+        for number in range(_RECORDS):
+            value = f"{transaction} {number}".encode()
+            await producer.send_and_wait(_JOURNAL.topic, value, partition=_JOURNAL.partition)
+        await producer.commit_transaction()
+        self._journal.acknowledged.append(transaction)
+
+
+class SingleWriterProgram(ElectionProgram):
+    """The participants of a single writer."""
+
+    has_slow_start = True
+
+    def __init__(self, world: PartageWorld, scenario: RecipeScenario) -> None:
+        self._journal = Journal()
+        super().__init__(world, scenario)
+
+    @property
+    def work_count(self) -> int:
+        return len(self._journal.acknowledged)
+
+    def create_process(self, name: str) -> SingleWriterProcess:
+        return SingleWriterProcess(name, self.world, self.scenario, self.work, self._journal)
+
+    async def prepare(self) -> None:
+        await self.world.create_topic(_JOURNAL.topic, 1)
+
+    async def check(self) -> None:
+        await super().check()
+        count = len(self._journal.acknowledged)
+        await self.wait(
+            "liveness",
+            "a transaction of the last leader",
+            lambda: len(self._journal.acknowledged) > count,
+            self.handover_s,
+        )
+
+    async def finish(self) -> None:
+        """Read the journal: tokens never fall, and each acknowledged transaction is complete."""
+        await asyncio.sleep(15)  # open transactions are aborted after 10 s
+        values = await self._read()
+        counts = Counter(value.rpartition(" ")[0] for value in values)
+        token = -1
+        for value in values:
+            own = int(value.split()[0])
+            if own < token:
+                await self.fail("journal", f"{value!r} is behind records of the token {token}")
+            token = own
+        torn = [each for each, count in counts.items() if count != _RECORDS]
+        if torn:
+            await self.fail("journal", f"transactions in part or twice: {torn}")
+        lost = [each for each in self._journal.acknowledged if each not in counts]
+        if lost:
+            await self.fail("journal", f"acknowledged transactions are lost: {lost}")
+
+    async def _read(self) -> list[str]:
+        end = len(self.world.records(_JOURNAL.topic))
+        async with Consumer(
+            self.world.bootstrap_servers,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+        ) as consumer:
+            consumer.assign([_JOURNAL])
+            found: list[str] = []
+            while len(found) < end:
+                records = list(await consumer.poll(_POLL_MS))
+                if not records:
+                    break
+                found += [record.value.decode() for record in records]
+        return found

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
+from partage.client.errors import ClientError
 from partage.client.group.driver import now_ms
-from partage.client.group.errors import AssignmentFailedError
 from partage.client.group.membership_protocol import (
     GenerationMembers,
     MemberAssignment,
@@ -118,7 +118,7 @@ class MembershipProcess(RecipeProcess):
             await self.perform_requests()
             try:
                 await self._take_turn(member)
-            except AssignmentFailedError as error:
+            except ClientError as error:
                 self.report(error)
             await asyncio.sleep(_TURN_S)
         await self.close(member)
@@ -247,7 +247,11 @@ class MembershipProgram(RecipeProgram[MembershipProcess]):
             if process.member is None or process.member.current_assignment is None:
                 return False
             wanted.append([process.name, process.version])
-        if any(sorted(process.versions) != wanted for process in self._present):
+        known = [sorted(process.versions) for process in self._present]
+        if self.scenario.is_static:  # the coordinator keeps the metadata of a returning member
+            wanted = [[name, 0] for name, _ in wanted]
+            known = [[[name, 0] for name, _ in each] for each in known]
+        if any(each != wanted for each in known):
             return False
         generations = {process.generation for process in self._present}
         runs = [self.work.runs(unit) for unit in self.generations.units]
@@ -267,7 +271,7 @@ class MembershipProgram(RecipeProgram[MembershipProcess]):
         await self._expect(generation, "without any fault")
         process = self._present[0]
         await process.request(process.update)
-        await asyncio.sleep(self.scenario.heartbeat_interval_ms / 1000)
+        await asyncio.sleep(self.handover_s)
         await self._expect(generation + 1, "for new metadata")
         name = process.name
         await self.stop(name)

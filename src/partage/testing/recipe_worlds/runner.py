@@ -14,6 +14,7 @@ from partage.testing.recipe_worlds.election_program import ElectionProgram
 from partage.testing.recipe_worlds.fault_phase import FaultPhase
 from partage.testing.recipe_worlds.membership_program import MembershipProgram
 from partage.testing.recipe_worlds.pool_program import PoolProgram
+from partage.testing.recipe_worlds.processor_program import ProcessorProgram
 from partage.testing.recipe_worlds.recipe_program import GROUP, RecipeProgram
 from partage.testing.recipe_worlds.scenario import RecipeScenario, draw_scenario
 from partage.testing.recipe_worlds.single_writer_program import SingleWriterProgram
@@ -29,6 +30,7 @@ _PROGRAMS: Final[dict[str, Callable[[PartageWorld, RecipeScenario], RecipeProgra
     "pool": PoolProgram,
     "single_writer": SingleWriterProgram,
     "membership": MembershipProgram,
+    "processor": ProcessorProgram,
 }
 
 

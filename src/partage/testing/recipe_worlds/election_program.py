@@ -33,6 +33,7 @@ class ElectionProcess(RecipeProcess):
         #: True after a resignation, until `stand`.
         self.has_resigned = False
         self._must_stand = False
+        self._failure: BaseException | None = None  # the last one of the work
 
     @property
     def is_working(self) -> bool:
@@ -69,6 +70,10 @@ class ElectionProcess(RecipeProcess):
 
     async def _take_turn(self, election: LeaderElection) -> None:
         await self.perform_requests()
+        failure = election.failure
+        if failure is not None and failure is not self._failure:
+            self._failure = failure
+            self._must_stand = self.must_stand_after(failure)
         if self._must_stand:
             await asyncio.sleep(_PENALTY_S)
             await self.stand()
@@ -90,6 +95,10 @@ class ElectionProcess(RecipeProcess):
         leader = election.leader
         if leader is None or leader.token != term.token:
             self.world.break_rule("leader", f"{self.name} leads, but knows {leader}")
+
+    def must_stand_after(self, failure: BaseException) -> bool:
+        """True if the process is no candidate after a failure of its work."""
+        return True
 
     async def resign(self) -> None:
         """Resign, and check that the work has stopped."""
@@ -121,8 +130,8 @@ class ElectionProcess(RecipeProcess):
                     self.work.step(run)
                 await asyncio.sleep(self.rng.uniform(0, self.scenario.step_s))
                 if self.fails_now():
-                    self._must_stand = True
                     if self.rng.random() < 0.5:
+                        self._must_stand = True
                         return
                     raise InjectedError
         finally:

@@ -25,6 +25,8 @@ _TURN_S: Final = 0.3
 _STABLE_S: Final = 15.0
 _PRODUCER_ID: Final = 1_000_000
 _DUE_S: Final = 20.0
+#: The flushes and closes of all tasks must take less time than the poll interval.
+_CLEANUP_S: Final = 0.3
 _POLL_S: Final = 1.0
 
 
@@ -176,7 +178,7 @@ class ProcessorProgram(RecipeProgram[ProcessorProcess]):
         await self._wait_for_records(self.recovery_s)
         self.rules.is_stable = True
         for process in self.processes.values():
-            process.cleanup_s = 1.5 * self.scenario.stop_s + 0.5
+            process.cleanup_s = _CLEANUP_S
         self._writer.limit += 300
         await asyncio.sleep(_STABLE_S / 2)
         name = next(iter(self.processes))

@@ -64,6 +64,9 @@ class SingleWriterProcess(ElectionProcess):
             **self.scenario.member_options,
         )
 
+    def must_stand_after(self, failure: BaseException) -> bool:
+        return type(failure).__name__ not in _FENCED
+
     def _create_producer(self, transactional_id: str) -> Any:
         from aiokafka import AIOKafkaProducer
 
@@ -88,7 +91,6 @@ class SingleWriterProcess(ElectionProcess):
                 await asyncio.sleep(self.rng.uniform(0.1, 3.0 if self.is_calm else 0.5))
         except Exception as error:
             self.world.note(f"{self.name}: {type(error).__name__}: {error}")
-            self._must_stand = type(error).__name__ not in _FENCED
             raise
         finally:
             try:
@@ -109,8 +111,6 @@ class SingleWriterProcess(ElectionProcess):
 
 class SingleWriterProgram(ElectionProgram):
     """The participants of a single writer."""
-
-    has_slow_start = True
 
     def __init__(self, world: PartageWorld, scenario: RecipeScenario) -> None:
         self._journal = Journal()

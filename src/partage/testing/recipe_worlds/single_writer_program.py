@@ -70,12 +70,23 @@ class SingleWriterProcess(ElectionProcess):
     def _create_producer(self, transactional_id: str) -> Any:
         from aiokafka import AIOKafkaProducer
 
-        return AIOKafkaProducer(
+        producer = AIOKafkaProducer(
             bootstrap_servers=self.world.bootstrap_servers,
             transactional_id=transactional_id,
             transaction_timeout_ms=10_000,
             request_timeout_ms=5_000,
         )
+        start = producer.start
+
+        async def watched_start() -> None:
+            try:
+                await start()
+            except BaseException:  # aiokafka leaves connections behind
+                self.checks_connections = False
+                raise
+
+        producer.start = watched_start
+        return producer
 
     async def _write(self, term: Term, producer: Any) -> None:
         if self.has_resigned:

@@ -86,9 +86,9 @@ class RecipeProcess(ABC):
         return not self.is_calm and self.rng.random() < self.scenario.failure_share
 
     async def clean_up(self) -> None:
-        """Take some time to stop work."""
+        """Take some time to stop work, often the longest one."""
         if self.cleanup_s:
-            await asyncio.sleep(self.rng.uniform(0, self.cleanup_s))
+            await asyncio.sleep(self.cleanup_s * min(1.0, self.rng.uniform(0, 2)))
 
     async def main(self) -> None:
         """Run recipes until ``is_stopped`` is True."""

@@ -30,10 +30,12 @@ class RecipeScenario(msgspec.Struct, frozen=True, kw_only=True):
         units: The number of units, or of partitions of each topic.
         is_static: The members of a `Membership` have instance ids.
         faults: The number of faults that the world draws.
-        session_pauses: The number of pauses for about the session timeout.
+        session_pauses: The number of pauses and cuts for about the session timeout.
         departures: How often a process leaves and comes back.
         broker_kills: The number of short restarts of a broker.
         connection_faults: The number of faults of single connections.
+        late_responses: How often a process is suspended while a response is on its way, and cut off
+            when it continues.
         session_faults: The number of faults of a coordinator's session in ZooKeeper.
         within_s: The time in which faults begin, in seconds.
     """
@@ -57,6 +59,7 @@ class RecipeScenario(msgspec.Struct, frozen=True, kw_only=True):
     departures: int
     broker_kills: int
     connection_faults: int
+    late_responses: int
     session_faults: int
     within_s: float
 
@@ -120,6 +123,7 @@ def draw_scenario(seed: int, changes: Mapping[str, Any] | None = None) -> Recipe
         broker_kills=0 if is_calm else rng.choice((0, 0, 2, 5)),
         connection_faults=0 if is_calm else rng.choice((0, 0, 6)),
         session_faults=0 if is_calm or brokers == 1 else rng.choice((1, 4)),
+        late_responses=0 if is_calm else rng.choice((0, 3)),
         within_s=40.0,
     )
     return msgspec.structs.replace(scenario, **(changes or {}))

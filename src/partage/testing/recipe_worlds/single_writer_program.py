@@ -30,11 +30,17 @@ class Journal:
     Attributes:
         acknowledged: The transactions whose commit has returned, in this order.
         begun: The number of transactions.
+        visible: The visible offsets when the producer of a term was initialized, by token.
     """
 
     def __init__(self) -> None:
         self.acknowledged: list[str] = []
         self.begun = 0
+        self.visible: dict[int, set[int]] = {}
+
+    def late(self, token: int, offset: int) -> list[int]:
+        """Return the tokens of later terms that began before a record was visible."""
+        return [each for each, known in self.visible.items() if token < each and offset not in known]
 
 
 class SingleWriterProcess(ElectionProcess):
@@ -92,6 +98,9 @@ class SingleWriterProcess(ElectionProcess):
         if self.has_resigned:
             self.world.break_rule("resigned", f"{self.name} begins a term after it resigned")
         run = self.work.begin(UNIT, lambda: term.is_active, term.token)
+        broker = self.world.leader(*_JOURNAL)
+        if self.world.is_running(broker):
+            self._journal.visible[term.token] = self.world.visible_offsets(_JOURNAL)
         try:
             while True:
                 if term.is_active:
@@ -150,14 +159,17 @@ class SingleWriterProgram(ElectionProgram):
     async def finish(self) -> None:
         """Read the journal: tokens never fall, and each acknowledged transaction is complete."""
         await asyncio.sleep(15)  # open transactions are aborted after 10 s
-        values = await self._read()
+        records = await self._read()
+        values = [value for _, value in records]
         counts = Counter(value.rpartition(" ")[0] for value in values)
         token = -1
-        for value in values:
+        for offset, value in records:
             own = int(value.split()[0])
             if own < token:
                 await self.fail("journal", f"{value!r} is behind records of the token {token}")
             token = own
+            if later := self._journal.late(own, offset):
+                await self.fail("journal", f"{value!r} was committed in the terms {later}")
         torn = [each for each, count in counts.items() if count != _RECORDS]
         if torn:
             await self.fail("journal", f"transactions in part or twice: {torn}")
@@ -165,7 +177,7 @@ class SingleWriterProgram(ElectionProgram):
         if lost:
             await self.fail("journal", f"acknowledged transactions are lost: {lost}")
 
-    async def _read(self) -> list[str]:
+    async def _read(self) -> list[tuple[int, str]]:
         end = len(self.world.records(_JOURNAL.topic))
         async with Consumer(
             self.world.bootstrap_servers,
@@ -173,10 +185,10 @@ class SingleWriterProgram(ElectionProgram):
             isolation_level="read_committed",
         ) as consumer:
             consumer.assign([_JOURNAL])
-            found: list[str] = []
+            found: list[tuple[int, str]] = []
             while len(found) < end:
                 records = list(await consumer.poll(_POLL_MS))
                 if not records:
                     break
-                found += [record.value.decode() for record in records]
+                found += [(each.offset, (each.value or b"").decode()) for each in records]
         return found

@@ -101,6 +101,41 @@ def test_producer_that_stops_late_is_not_interrupted(servers):
 ProducerFenced = type("ProducerFenced", (Exception,), {})
 
 
+class FencedProducer:
+    """A fenced producer as of aiokafka, whose `stop` raises before it closes its client."""
+
+    def __init__(self):
+        self.client = self
+        self.is_closed = False
+
+    async def start(self):
+        pass
+
+    async def stop(self):
+        raise ProducerFenced
+
+    async def close(self):
+        self.is_closed = True
+
+
+def test_connections_of_a_fenced_producer_are_closed(servers):
+    producer = FencedProducer()
+
+    async def write(term, producer):
+        await asyncio.Event().wait()
+
+    async def main():
+        async with SingleWriter(
+            servers, "ledger", create_producer=lambda name: producer, write=write, **QUICK
+        ) as writer:
+            await writer.wait_until_elected()
+            await asyncio.sleep(0.01)  # the producer starts
+            await writer.resign()
+            assert producer.is_closed
+
+    run(main())
+
+
 class PausingWriter(SingleWriter):
     """A writer whose pause after a lost term the test ends."""
 

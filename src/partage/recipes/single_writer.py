@@ -201,6 +201,17 @@ async def _close(producer: Any, *, is_initialized: bool) -> None:
             if not is_initialized and hasattr(producer, "close"):
                 await asyncio.to_thread(producer.close)
         else:
-            await producer.stop()
+            await _stop(producer)
     except Exception as error:  # for example without a connection; the broker ends the transaction
         log.warning("closing the producer failed: %s", error)
+
+
+async def _stop(producer: Any) -> None:
+    """Stop a producer of aiokafka; its `stop` keeps the connections of a fenced producer open."""
+    try:
+        await producer.stop()
+    except Exception:
+        client = getattr(producer, "client", None)
+        if client is not None:
+            await client.close()
+        raise

@@ -177,7 +177,8 @@ RECIPE_MUTANTS = (
         "an interrupted close leaves the producer open",
         _WRITER,
         "await asyncio.wait({closing}, timeout=self._margin_ms / 1000)",
-        "await asyncio.wait({closing}, timeout=self._margin_ms / 1000)\n            closing.cancel()",
+        "await asyncio.wait({closing}, timeout=self._margin_ms / 1000)\n"
+        "            closing.cancel()",
         _OF_WRITER,
     ),
     Mutant(
@@ -225,7 +226,8 @@ RECIPE_MUTANTS = (
     Mutant(
         "listener methods run at the same time",
         _PROTOCOL,
-        "        async with self._listener_lock:\n            await self._call_listener(listen, what)",
+        "        async with self._listener_lock:\n"
+        "            await self._call_listener(listen, what)",
         "        await self._call_listener(listen, what)",
         _OF_MEMBERSHIP,
     ),

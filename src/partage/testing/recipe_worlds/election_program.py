@@ -73,7 +73,7 @@ class ElectionProcess(RecipeProcess):
         failure = election.failure
         if failure is not None and failure is not self._failure:
             self._failure = failure
-            self._must_stand = self.must_stand_after(failure)
+            self._must_stand = self.is_out_after(failure)
         if self._must_stand:
             await asyncio.sleep(_PENALTY_S)
             await self.stand()
@@ -96,7 +96,7 @@ class ElectionProcess(RecipeProcess):
         if leader is None or leader.token != term.token:
             self.world.break_rule("leader", f"{self.name} leads, but knows {leader}")
 
-    def must_stand_after(self, failure: BaseException) -> bool:
+    def is_out_after(self, failure: BaseException) -> bool:
         """True if the process is no candidate after a failure of its work."""
         return True
 
@@ -215,7 +215,7 @@ class ElectionProgram(RecipeProgram[ElectionProcess]):
         await self._expect(leader, token, f"when {other} joined")
 
     async def _check_resignation(self, leader: str, token: int) -> str:
-        """The leader resigns, and the standing process with the highest priority follows."""
+        """The leader resigns, and the candidate with the highest priority follows."""
         process = self.processes[leader]
         await process.request(process.resign)
         follower, later = await self._settle(self.handover_s)
@@ -226,7 +226,7 @@ class ElectionProgram(RecipeProgram[ElectionProcess]):
             await self.fail("priority", f"{follower} was elected, but not with priority {highest}")
         await process.request(process.stand)
         await asyncio.sleep(self.handover_s)
-        await self._expect(follower, later, f"when {leader} stood again")
+        await self._expect(follower, later, f"when {leader} became a candidate")
         return follower
 
     async def _check_departure(self, leader: str) -> None:

@@ -75,9 +75,7 @@ class ExclusiveWork:
         self.step_count = 0
         world.always(self.check)
 
-    def begin(
-        self, unit: str, is_active: Callable[[], bool], token: int | None = None
-    ) -> WorkRun:
+    def begin(self, unit: str, is_active: Callable[[], bool], token: int | None = None) -> WorkRun:
         """Note that the running process begins work."""
         process = current_process.get()
         assert process is not None

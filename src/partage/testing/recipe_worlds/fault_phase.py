@@ -27,7 +27,7 @@ _CONNECTION_FAULTS: Final[tuple[ConnectionFault, ...]] = (
 _Cause = Callable[[Random], Awaitable[None]]
 
 
-class FaultPhase:
+class RecipeFaults:
     """The faults of one world.
 
     Args:

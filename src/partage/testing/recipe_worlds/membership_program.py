@@ -26,7 +26,7 @@ _UPDATE_SHARE: Final = 0.01
 
 
 class Generations:
-    """What the members of all generations were told; ``agree`` and ``generation`` are its rules."""
+    """The states of all generations, with the rules ``agree`` and ``generation``."""
 
     def __init__(self, world: PartageWorld, units: list[str]) -> None:
         self._world = world
@@ -42,7 +42,9 @@ class Generations:
         named = {member.member_id: member.metadata["name"] for member in generation.members}
         ids = list(named)
         owners = {unit: ids[number % len(ids)] for number, unit in enumerate(self.units)}
-        versions = [[each.metadata["name"], each.metadata["version"]] for each in generation.members]
+        versions = [
+            [each.metadata["name"], each.metadata["version"]] for each in generation.members
+        ]
         state = {"owners": owners, "versions": versions, "generation": generation.generation}
         return {
             member_id: {
@@ -93,7 +95,7 @@ class MembershipProcess(RecipeProcess):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What this member tells the leader."""
+        """The metadata for the leader."""
         return {"name": self.name, "version": self.version}
 
     async def run_once(self) -> None:

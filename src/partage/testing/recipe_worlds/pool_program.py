@@ -161,9 +161,7 @@ class PoolProgram(RecipeProgram[PoolProcess]):
         await self._check_loss()
         await self._check_units()
 
-    async def _expect_unmoved(
-        self, before: dict[str, object], moving: set[str], when: str
-    ) -> None:
+    async def _expect_unmoved(self, before: dict[str, object], moving: set[str], when: str) -> None:
         after = self._runs()
         moved = [unit for unit in before if unit not in moving and before[unit] != after.get(unit)]
         if moved:
@@ -189,7 +187,7 @@ class PoolProgram(RecipeProgram[PoolProcess]):
         await self._expect_unmoved(runs, its, f"when {name} came back")
 
     async def _check_loss(self) -> None:
-        """A worker leaves for longer: the others get its units, and give some up when it returns."""
+        """A worker leaves for longer: others get its units, and give some up when it returns."""
         name = next(iter(self.processes))
         runs = self._runs()
         its = {unit for unit, names in self._holders().items() if names == [name]}

@@ -63,7 +63,7 @@ class ProcessorProcess(RecipeProcess):
         self.processor = processor
         running = asyncio.ensure_future(self._run(processor))
         while not self.must_leave and not running.done():
-            await asyncio.sleep(_TURN_S)
+            await asyncio.wait({running}, timeout=_TURN_S)
         if self.rng.random() < 0.5:
             processor.stop()
         else:
@@ -136,7 +136,9 @@ class ProcessorProgram(RecipeProgram[ProcessorProcess]):
         await self.world.create_topic(_OTHER, 2)
         leaders = {place: Address(self.world.leader(*place), _PORT) for place in self._places}
         rng = Random(f"writer {self.scenario.seed}")
-        self._writer = Writer(leaders, _Written(self._written), self._places, _PRODUCER_ID, rng, 3, 0.3)  # type: ignore[arg-type]
+        self._writer = Writer(
+            leaders, _Written(self._written), self._places, _PRODUCER_ID, rng, 3, 0.3
+        )
         self.world.process(self._writer.main, name="writer")
 
     def _has_all_tasks(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
+from contextvars import Context
 from random import Random
 from types import CoroutineType
 from typing import Any, Final
@@ -156,7 +157,7 @@ class RecipeProcess(ABC):
 
 def _process_of(task: asyncio.Task[Any]) -> WorldProcess | None:
     """Return the process of a task; None if Python does not tell it (before 3.12)."""
-    get_context = getattr(task, "get_context", None)
+    get_context: Callable[[], Context] | None = getattr(task, "get_context", None)
     if get_context is None:
         return None
     found: WorldProcess | None = get_context().get(current_process.variable)

@@ -53,14 +53,16 @@ class RecipeProgram(ABC, Generic[_P]):
     @property
     @abstractmethod
     def work_count(self) -> int:
-        """How much work was done: 0 means that the rules had nothing to judge."""
+        """The amount of work: 0 means that the rules had nothing to judge."""
 
     @property
     def recovery_s(self) -> float:
         """The longest time from the end of the faults to normal work, in seconds."""
         scenario = self.scenario
         rebalance_s = max(scenario.rebalance_timeout_ms / 1000, scenario.session_s)
-        return _RECOVERY_S + 2 * scenario.session_s + rebalance_s + scenario.rebalance_delay_ms / 1e3
+        return (
+            _RECOVERY_S + 2 * scenario.session_s + rebalance_s + scenario.rebalance_delay_ms / 1e3
+        )
 
     @property
     def handover_s(self) -> float:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from partage.testing.recipe_worlds.election_program import ElectionProgram
-from partage.testing.recipe_worlds.fault_phase import FaultPhase
+from partage.testing.recipe_worlds.fault_phase import RecipeFaults
 from partage.testing.recipe_worlds.membership_program import MembershipProgram
 from partage.testing.recipe_worlds.pool_program import PoolProgram
 from partage.testing.recipe_worlds.processor_program import ProcessorProgram
@@ -90,14 +90,12 @@ def run_recipe_world(scenario: RecipeScenario) -> RecipeResult:
     )
 
 
-async def _run(
-    world: PartageWorld, scenario: RecipeScenario, program: RecipeProgram[Any]
-) -> None:
+async def _run(world: PartageWorld, scenario: RecipeScenario, program: RecipeProgram[Any]) -> None:
     await program.prepare()
     for name, process in program.processes.items():
         world.process(process.main, name=name)
     await asyncio.sleep(_WARM_UP_S)
-    await FaultPhase(world, scenario, program.processes, GROUP).run()
+    await RecipeFaults(world, scenario, program.processes, GROUP).run()
     world.heal()
     for name, process in program.processes.items():
         if not world.is_running(name):

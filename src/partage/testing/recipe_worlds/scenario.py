@@ -99,7 +99,8 @@ def draw_scenario(seed: int, changes: Mapping[str, Any] | None = None) -> Recipe
     session_ms = rng.choice((3_000, 6_000, 10_000))
     heartbeat_ms = rng.choice((500, 1_000))
     stop_ms = rng.choice((None, None, 200, session_ms // 6))
-    shortest_ms = heartbeat_ms + (stop_ms or heartbeat_ms) + 500  # the recipes refuse less
+    # Members learn of a rebalance within one heartbeat interval, and the leases outlast it.
+    shortest_ms = 2 * heartbeat_ms + (stop_ms or heartbeat_ms) + 1_000
     is_calm = rng.random() < 0.1
     brokers = rng.choice((1, 1, 1, 3))
     scenario = RecipeScenario(

@@ -40,7 +40,9 @@ class Journal:
 
     def late(self, token: int, offset: int) -> list[int]:
         """Return the tokens of later terms that began before a record was visible."""
-        return [each for each, known in self.visible.items() if token < each and offset not in known]
+        return [
+            each for each, known in self.visible.items() if token < each and offset not in known
+        ]
 
 
 class SingleWriterProcess(ElectionProcess):
@@ -70,7 +72,7 @@ class SingleWriterProcess(ElectionProcess):
             **self.scenario.member_options,
         )
 
-    def must_stand_after(self, failure: BaseException) -> bool:
+    def is_out_after(self, failure: BaseException) -> bool:
         return type(failure).__name__ not in _FENCED
 
     def _create_producer(self, transactional_id: str) -> Any:

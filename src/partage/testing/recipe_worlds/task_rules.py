@@ -134,7 +134,7 @@ class CheckedTask(Task):
         finally:
             self._call = None
 
-    async def process(self, record: Record) -> None:  # type: ignore[override]
+    async def process(self, record: Record) -> None:
         with self._calling("process"):
             place = TopicPartition(record.topic, record.partition)
             if place not in self.id.partitions:
@@ -150,7 +150,7 @@ class CheckedTask(Task):
             self._rules.on_processed(record)
             self._unflushed.append(record)
 
-    async def flush(self) -> None:  # type: ignore[override]
+    async def flush(self) -> None:
         with self._calling("flush"):
             await self._user.clean_up()
             self._fail_sometimes()
@@ -158,7 +158,7 @@ class CheckedTask(Task):
                 self._rules.on_durable(record)
             self._unflushed.clear()
 
-    async def close(self) -> None:  # type: ignore[override]
+    async def close(self) -> None:
         with self._calling("close"):
             if self._unflushed and self._rules.is_stable and not self._has_failed:
                 self._rules.break_rule("flush", f"{self} was closed without a flush")

@@ -100,9 +100,12 @@ class RecipeProcess(ABC):
             except ClientError as error:
                 self.report(error)
                 await asyncio.sleep(_RETRY_S)
-            away_s, self._away_s = self._away_s, None
-            if away_s and not self.is_stopped:
-                await asyncio.sleep(away_s)
+            await self._stay_away()
+
+    async def _stay_away(self) -> None:
+        away_s, self._away_s = self._away_s, None
+        if away_s and not self.is_stopped:
+            await asyncio.sleep(away_s)
 
     @abstractmethod
     async def run_once(self) -> None:
@@ -145,14 +148,10 @@ class RecipeProcess(ABC):
             world.break_rule("close", f"{self.name} has {count} connections after close")
         for task in asyncio.all_tasks():
             work = task.get_coro()
-            if (
-                not isinstance(work, CoroutineType)
-                or "/partage/recipes/" not in work.cr_code.co_filename
-                or work.cr_frame is None
-            ):
-                continue
-            if _process_of(task) is process:
-                world.break_rule("close", f"{self.name} leaves a task of a recipe: {work}")
+            if isinstance(work, CoroutineType) and _process_of(task) is process:
+                file: str = work.cr_code.co_filename
+                if "/partage/recipes/" in file:
+                    world.break_rule("close", f"{self.name} leaves a task of a recipe: {work}")
 
 
 def _process_of(task: asyncio.Task[Any]) -> WorldProcess | None:

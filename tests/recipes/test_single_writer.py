@@ -60,8 +60,80 @@ def test_writer_resigns_after_its_initialization_has_ended(servers):
     run(main())
 
 
+class SlowProducer:
+    """A producer as of aiokafka, whose `stop` waits for an answer of the broker."""
+
+    def __init__(self):
+        self.may_stop = asyncio.Event()
+        self.has_stopped = asyncio.Event()
+
+    async def start(self):
+        pass
+
+    async def stop(self):
+        await self.may_stop.wait()
+        self.has_stopped.set()
+
+
+def test_producer_that_stops_late_is_not_interrupted(servers):
+    """aiokafka's producer would keep its tasks and connections for ever."""
+
+    async def write(term, producer):
+        await asyncio.Event().wait()
+
+    async def main():
+        producer = SlowProducer()
+        async with SingleWriter(
+            servers, "ledger", create_producer=lambda name: producer, write=write, **QUICK
+        ) as writer:
+            await writer.wait_until_elected()
+            async with asyncio.timeout(PATIENCE_S):
+                await writer.resign()  # it waits for the producer only for `stop_ms`
+            assert not producer.has_stopped.is_set()
+            producer.may_stop.set()
+            async with asyncio.timeout(PATIENCE_S):
+                await producer.has_stopped.wait()
+
+    run(main())
+
+
 #: aiokafka's error for a producer that the broker rejected.
 ProducerFenced = type("ProducerFenced", (Exception,), {})
+
+
+class FencedProducer:
+    """A fenced producer as of aiokafka, whose `stop` raises before it closes its client."""
+
+    def __init__(self):
+        self.client = self
+        self.is_closed = False
+
+    async def start(self):
+        pass
+
+    async def stop(self):
+        raise ProducerFenced
+
+    async def close(self):
+        self.is_closed = True
+
+
+def test_connections_of_a_fenced_producer_are_closed(servers):
+    producer = FencedProducer()
+
+    async def write(term, producer):
+        await asyncio.Event().wait()
+
+    async def main():
+        async with SingleWriter(
+            servers, "ledger", create_producer=lambda name: producer, write=write, **QUICK
+        ) as writer:
+            await writer.wait_until_elected()
+            await asyncio.sleep(0.01)  # the producer starts
+            await writer.resign()
+            assert producer.is_closed
+
+    run(main())
 
 
 class PausingWriter(SingleWriter):

@@ -96,6 +96,20 @@ def test_returning_worker_gets_units_back():
     assert not any(pool.stops)
 
 
+def test_worker_that_joins_after_all_units_stopped_gets_its_share():
+    pool = Pool()
+    pool.join("one", "two")
+    pool.settle()
+    pool.owned = {"one": set(), "two": set()}  # the coordinator did not answer
+    pool.join("three")
+    assert not pool.round()  # the units start again on their former workers
+    assert pool.loads == [0, 3, 3]
+    assert pool.plan.again_ms == 0
+    pool.settle()
+    assert pool.loads == [2, 2, 2]
+    assert pool.plan.again_ms is None
+
+
 def test_lost_units_move_after_delay():
     pool = Pool()
     pool.join("one", "two")

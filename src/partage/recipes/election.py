@@ -139,6 +139,7 @@ class LeaderElection:
         self._stands = stands
         self._priority = priority
         self._term: Term | None = None
+        self._ended_token: int | None = None  # of this process's last term
         self._leader: Leader | None = None
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -252,7 +253,9 @@ class LeaderElection:
 
     def _metadata(self) -> Any:
         token = None if self._term is None else self._term.token
-        candidate = Candidate(self._stands, self._priority, token, self._identity)
+        candidate = Candidate(
+            self._stands, self._priority, token, self._identity, self._ended_token
+        )
         return msgspec.to_builtins(candidate)
 
     async def on_assigned(self, assignment: MemberAssignment) -> None:
@@ -265,7 +268,8 @@ class LeaderElection:
         if result.member_id is not None and result.token is not None:
             self._leader = Leader(result.member_id, result.token, result.identity)
         if is_ours and self._term is None:
-            if result.token == assignment.generation and self._stands:
+            is_new = result.token == assignment.generation != self._ended_token
+            if is_new and self._stands:
                 await self._begin(assignment.generation)
             else:  # Our term has ended in the meantime: a new term needs a new token.
                 self._update()
@@ -321,6 +325,7 @@ class LeaderElection:
         await cancel_and_wait(term.task)
         if self._term is term:
             self._term = None
+            self._ended_token = term.token
             self._update(rejoins=not self._stands)
 
     def _update(self, *, rejoins: bool = True) -> None:

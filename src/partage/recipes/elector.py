@@ -17,12 +17,17 @@ class Candidate(msgspec.Struct, frozen=True):
         token: The token of the member's current term, None if it has none. A term that is ending is
             still set: no other member may begin a term before it has ended.
         identity: The data that other members learn about the leader.
+        ended_token: The token of the member's last term, None before the end of its first term. The
+            coordinator answers a member that joins with unchanged metadata with the same
+            generation. A new term needs a new generation, so the end of a term must change the
+            metadata.
     """
 
     stands: bool
     priority: int = 0
     token: int | None = None
     identity: Any = None
+    ended_token: int | None = None
 
 
 class ElectionResult(msgspec.Struct, frozen=True):

@@ -97,6 +97,7 @@ class SingleWriter(LeaderElection):
         )
         self.membership._name_in_warning = "SingleWriter"
         self._resign_count = 0
+        self._closing: set[asyncio.Task[None]] = set()  # of producers that take long to close
 
     async def resign(self) -> None:
         """Resign as `LeaderElection.resign` does, also from a candidacy after a lost term."""
@@ -114,7 +115,12 @@ class SingleWriter(LeaderElection):
             if term.is_active:
                 await self._write(term, producer)
         finally:
-            await _close(producer, self._margin_ms / 1000, is_initialized=is_initialized)
+            closing = asyncio.create_task(_close(producer, is_initialized=is_initialized))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+            # Not `asyncio.wait_for`: an interrupted `stop` of aiokafka leaves its tasks and
+            # connections behind for ever.
+            await asyncio.wait({closing}, timeout=self._margin_ms / 1000)
 
     async def _on_work_done(self, term: Term) -> None:
         is_current = self._term is term and not term.has_ended
@@ -183,8 +189,8 @@ def _is_retriable(error: Exception) -> bool:
     return bool(callable(retriable) and retriable())
 
 
-async def _close(producer: Any, timeout_s: float, *, is_initialized: bool) -> None:
-    """Close a producer without waiting for its records; the next writer aborts its transaction.
+async def _close(producer: Any, *, is_initialized: bool) -> None:
+    """Close a producer. It may wait for its records; the next writer aborts its transaction.
 
     librdkafka initializes a producer in the background, too, and would fence the next writer. So a
     producer that is not initialized is closed completely, if its version has ``close``.
@@ -193,8 +199,19 @@ async def _close(producer: Any, timeout_s: float, *, is_initialized: bool) -> No
         if hasattr(producer, "purge"):
             producer.purge(blocking=False)
             if not is_initialized and hasattr(producer, "close"):
-                await asyncio.wait_for(asyncio.to_thread(producer.close), timeout_s)
+                await asyncio.to_thread(producer.close)
         else:
-            await asyncio.wait_for(producer.stop(), timeout_s)
+            await _stop(producer)
     except Exception as error:  # for example without a connection; the broker ends the transaction
         log.warning("closing the producer failed: %s", error)
+
+
+async def _stop(producer: Any) -> None:
+    """Stop a producer of aiokafka; its `stop` keeps the connections of a fenced producer open."""
+    try:
+        await producer.stop()
+    except Exception:
+        client = getattr(producer, "client", None)
+        if client is not None:
+            await client.close()
+        raise

@@ -7,7 +7,7 @@ units of a lost worker wait for its return for a while, so that a restart moves 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -162,8 +162,8 @@ class _Placement:
     def rebalance(self, running: frozenset[str]) -> bool:
         """Apply the strategy functions, balance each balanced group, then the total loads.
 
-        Return True if a function places a unit elsewhere that a worker may be starting now. Such a
-        unit can move only after its worker has reported it.
+        Return True if a unit has to move that a worker may be starting now. Such a unit can move
+        only after its worker has reported it.
         """
         is_deferred = False
         for number, group in enumerate(self._groups):
@@ -179,12 +179,26 @@ class _Placement:
         balanced = [n for n, group in enumerate(self._groups) if group.strategy == "balanced"]
         while self._move_one(balanced, self._totals, running):
             pass
-        return is_deferred
+        placed = self.holders.keys()
+        return (
+            is_deferred
+            or any(self._find_move([n], self._counts[n], placed) for n in balanced)
+            or self._find_move(balanced, self._totals, placed) is not None
+        )
 
     def _move_one(
         self, groups: Sequence[int], loads: Mapping[str, int], running: frozenset[str]
     ) -> bool:
-        """Move a running unit between two workers whose loads differ by two or more, if any can.
+        """Move a running unit as `_find_move` says; return False if it finds none."""
+        move = self._find_move(groups, loads, running)
+        if move is not None:
+            self._place(*move)
+        return move is not None
+
+    def _find_move(
+        self, groups: Sequence[int], loads: Mapping[str, int], movable: Collection[str]
+    ) -> tuple[str, str] | None:
+        """Return a movable unit and its next worker, if the loads of two workers differ by two.
 
         A unit moves only to a worker that has fewer units of its group. So a total load is
         balanced without making a group uneven.
@@ -198,10 +212,9 @@ class _Placement:
                     if self._counts[number][giver] <= self._counts[number][taker]:
                         continue
                     for unit in reversed(self._groups[number].units):
-                        if unit in running and self.holders[unit] == giver:
-                            self._place(unit, taker)
-                            return True
-        return False
+                        if unit in movable and self.holders[unit] == giver:
+                            return unit, taker
+        return None
 
     def _wanted(self, units: Sequence[str], place: PlaceTasks) -> dict[str, str]:
         """Return the member ids by unit that a strategy function chooses."""

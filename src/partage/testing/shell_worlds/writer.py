@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from random import Random
-from typing import Final
+from typing import Final, Protocol
 
 from partage.client.connection import Connection
 from partage.client.errors import ClientError
 from partage.client.options import ClientOptions
 from partage.model.addresses import Address
 from partage.model.topic_partition import TopicPartition
-from partage.testing.shell_worlds.delivery_rules import DeliveryRules
 from partage.wire.apis.produce import PRODUCE, ProducePartition, ProduceRequest, ProduceTopic
 from partage.wire.records.encoder import SimpleRecord, encode_batch
 
@@ -20,6 +19,14 @@ _TIMEOUT_MS: Final = 2_000
 _RETRY_S: Final = 0.2
 #: How many records it writes before it waits for the end of the faults.
 _RECORDS_MAX: Final = 500
+
+
+class WriteObserver(Protocol):
+    """Learns which records are written."""
+
+    def on_written(self, partition: TopicPartition, offset: int, values: list[bytes]) -> None:
+        """Note acknowledged records from an offset on."""
+        ...
 
 
 class Writer:
@@ -38,7 +45,7 @@ class Writer:
     def __init__(
         self,
         leaders: dict[TopicPartition, Address],
-        rules: DeliveryRules,
+        rules: WriteObserver,
         partitions: list[TopicPartition],
         producer_id: int,
         rng: Random,

@@ -284,9 +284,17 @@ class FaultInjection(ABC):
             case "expire":
                 self.expire_session(name)
             case "slow":
-                self._story.note("world", f"slow network for {fault.for_s:.1f} s", "fault")
-                self._network.slow_down(0.5)
-                self._loop.call_later(fault.for_s, self._end_slow_network)
+                self.slow_network(fault.for_s)
+
+    def slow_network(self, for_s: float) -> None:
+        """Delay all bytes by up to half a second.
+
+        Args:
+            for_s: the time in virtual seconds.
+        """
+        self._story.note("world", f"slow network for {for_s:.1f} s", "fault")
+        self._network.slow_down(0.5)
+        self._loop.call_later(for_s, self._end_slow_network)
 
     def _end_slow_network(self) -> None:
         self._story.note("world", "the network is normal again", "healed")

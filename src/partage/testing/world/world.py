@@ -320,6 +320,13 @@ class PartageWorld(FaultInjection):
         """
         return self._brokers.records(topic)
 
+    def visible_offsets(self, partition: TopicPartition) -> set[int]:
+        """Return the offsets of a partition's records, without open and aborted transactions.
+
+        They are empty if the partition does not exist.
+        """
+        return set(self._brokers.offsets(partition, only_visible=True))
+
     def committed(self, group_id: str) -> dict[TopicPartition, int]:
         """Return the committed offsets of a group.
 

@@ -112,6 +112,7 @@ lab: setup  ## simulate SEEDS worlds with production brokers, from seed SEED on
 	$(BIN)/partage lab run --seeds $(or $(SEEDS),3000) --seed-from $(FIRST_SEED)
 	$(BIN)/partage lab shells --seeds $(or $(SEEDS),300) --seed-from $(FIRST_SEED)
 	$(BIN)/partage lab shells --kind topics --seeds $(or $(SEEDS),300) --seed-from $(FIRST_SEED)
+	$(BIN)/partage lab shells --kind recipes --seeds $(or $(SEEDS),300) --seed-from $(FIRST_SEED)
 
 designs: setup  ## simulate SEEDS worlds of each design of groups, from seed SEED on
 	$(BIN)/partage lab designs --seeds $(or $(SEEDS),300) --seed-from $(FIRST_SEED)

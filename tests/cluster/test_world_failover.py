@@ -159,8 +159,9 @@ async def test_cut_off_broker_does_not_refuse_by_old_topics(partage_world: Parta
     assert deleted.error_code == ErrorCode.REQUEST_TIMED_OUT
     world.heal()
     await world.until(lambda: world.coordinator("g") is not None)
-    while await create(here, "former"):
-        await asyncio.sleep(0.1)
+    async with asyncio.timeout(60):
+        while await create(here, "former"):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
     assert await create(there, "former") == ErrorCode.TOPIC_ALREADY_EXISTS
     here.close()
     there.close()

@@ -11,7 +11,9 @@ class WorldKind(StrEnum):
     Attributes:
         CONSUMERS: Consumers with strict rules about requests, delays and callbacks.
         TOPICS: Records are deleted, topics are created again, and transactions end.
+        RECIPES: Elections, pools, single writers, processors and memberships.
     """
 
     CONSUMERS = "consumers"
     TOPICS = "topics"
+    RECIPES = "recipes"

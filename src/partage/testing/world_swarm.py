@@ -7,6 +7,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from itertools import islice
 
 from partage.lab.worker_pool import ProcessPool
+from partage.testing.recipe_worlds.runner import run_recipe_seed
 from partage.testing.shell_worlds.result import ShellResult
 from partage.testing.shell_worlds.runner import run_shell_world
 from partage.testing.shell_worlds.scenario import draw_scenario
@@ -22,6 +23,8 @@ def run_shell_seed(seed: int, kind: WorldKind = WorldKind.CONSUMERS) -> ShellRes
             return run_shell_world(draw_scenario(seed))
         case WorldKind.TOPICS:
             return run_topic_world(draw_topic_scenario(seed))
+        case WorldKind.RECIPES:
+            return run_recipe_seed(seed)
 
 
 def run_shell_seeds(

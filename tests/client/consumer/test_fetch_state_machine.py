@@ -382,6 +382,20 @@ class TestOutOfRange:
         answer(positions, pending, RetryLater(0))
         assert asked(positions.fetches(ANEW, 0)) == {1: [(A, 5)]}
 
+    def test_only_the_assigned_topic_is_fetched(self):
+        """The coordinator may have assigned another topic of the same name to another member."""
+        positions = made(at=None)
+        positions.add_partitions([A], {A: HERE.topic_id})
+        assert positions.topic_id(A) == HERE.topic_id
+        positions.lookup_succeeded(*positions.lookups(EVERYWHERE, 0), 5)
+        for now_ms in (0, 500):
+            assert positions.fetches(ANEW, now_ms) == []
+            assert positions.pop_outdated() == {A}
+            assert positions.fetches(ANEW, now_ms + 499) == []
+            assert positions.pop_outdated() == set()
+        assert asked(positions.fetches(EVERYWHERE, 1000)) == {1: [(A, 5)]}
+        assert positions.pop_error() is None
+
     def test_position_belongs_to_the_topic_that_was_fetched(self):
         positions = made(A)
         assert positions.topic_id(A) is None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from partage.client.consumer.errors import NothingAssignedError
@@ -18,8 +19,17 @@ from partage.model.topic_partition import TopicPartition
 class AssignmentTarget(Protocol):
     """The methods of the engine that an assignment source may call, from any thread."""
 
-    def add_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        """Start to read these partitions at the offsets of `AssignmentSource.committed`."""
+    def add_partitions(
+        self,
+        partitions: Iterable[TopicPartition],
+        topic_ids: Mapping[TopicPartition, bytes] = MappingProxyType({}),
+    ) -> None:
+        """Start to read these partitions at the offsets of `AssignmentSource.committed`.
+
+        Args:
+            partitions: The partitions.
+            topic_ids: The ids of their topics, if the coordinator assigned ids.
+        """
 
     def remove_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Stop reading these partitions; no record of them is delivered after this returns."""

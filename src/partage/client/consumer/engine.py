@@ -12,6 +12,7 @@ import threading
 from collections.abc import Coroutine, Iterable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from partage.client.cluster import Cluster
@@ -83,11 +84,15 @@ class Engine(AssignmentTarget):
 
     # The `AssignmentTarget` interface; `BaseConsumer.assign` uses it too.
 
-    def add_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+    def add_partitions(
+        self,
+        partitions: Iterable[TopicPartition],
+        topic_ids: Mapping[TopicPartition, bytes] = MappingProxyType({}),
+    ) -> None:
         """Start to read these partitions; those assigned already continue unchanged."""
         with self._lock:
             self._check_open()
-            self._positions.add_partitions(partitions)
+            self._positions.add_partitions(partitions, topic_ids)
         self._wake_fetcher()
 
     def remove_partitions(self, partitions: Iterable[TopicPartition]) -> None:

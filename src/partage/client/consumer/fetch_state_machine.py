@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Iterable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from partage.client.consumer.errors import (
@@ -69,6 +70,8 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
+#: Time until the next look at the metadata of another topic than the assigned one.
+_OTHER_TOPIC_RETRY_MS: Final = 500
 
 #: Log messages when ``auto_offset_reset`` is applied, by error.
 _RESET_REASONS: Final[Mapping[type, str]] = {
@@ -137,12 +140,23 @@ class FetchStateMachine:
         """Bytes fetched and not delivered yet."""
         return sum(state.buffered_bytes for state in self._states.values())
 
-    def add_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        """Add partitions; those that are assigned already stay unchanged."""
+    def add_partitions(
+        self,
+        partitions: Iterable[TopicPartition],
+        topic_ids: Mapping[TopicPartition, bytes] = MappingProxyType({}),
+    ) -> None:
+        """Add partitions; those that are assigned already stay unchanged.
+
+        Args:
+            partitions: The partitions.
+            topic_ids: The ids of their topics, if the coordinator assigned ids. Another topic of
+                the same name is not read.
+        """
         for partition in partitions:
             if partition not in self._states:
                 replica = ReadReplica(self._replica_lifetime_ms)
-                self._states[partition] = TopicPartitionState(partition, replica)
+                topic_id = topic_ids.get(partition)
+                self._states[partition] = TopicPartitionState(partition, replica, topic_id)
 
     def remove_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Remove partitions and revoke their permits; ignore those that are not assigned."""
@@ -275,7 +289,7 @@ class FetchStateMachine:
         satisfied: set[int] = set()
         for state in self._states.values():
             placement = placements.get(state.partition)
-            if placement is None or not self._may_fetch(state, placement):
+            if placement is None or not self._may_fetch(state, placement, now_ms):
                 continue
             broker_id = self._select_broker(state, placement, now_ms)
             if broker_id is None:
@@ -306,8 +320,8 @@ class FetchStateMachine:
         """Return the partitions that wait for new metadata, since the last call.
 
         The leader preferred a replica that the metadata lists as offline or does not list. The
-        replica is dropped: with the next metadata, the partition is read from the leader. Or a
-        topic was created again before a leader confirmed the position.
+        replica is dropped: with the next metadata, the partition is read from the leader. Or the
+        metadata has another topic of the same name than the coordinator has assigned.
         """
         outdated, self._outdated = self._outdated, set()
         return outdated
@@ -446,7 +460,7 @@ class FetchStateMachine:
         state = self._states.get(lease.partition)
         return state if state is not None and state.permit is lease else None
 
-    def _may_fetch(self, state: TopicPartitionState, placement: Placement) -> bool:
+    def _may_fetch(self, state: TopicPartitionState, placement: Placement, now_ms: int) -> bool:
         """True if the partition may be fetched; also detect a topic that was created again."""
         if state.fetch_state is not FetchState.FETCHING or state.is_paused:
             return False
@@ -455,7 +469,12 @@ class FetchStateMachine:
         if state.topic_id is None:
             state.topic_id = placement.topic_id
         elif state.topic_id != placement.topic_id and any(placement.topic_id):
-            return self._may_fetch_from_successor(state, placement)
+            if state.assigned_id is None:
+                return self._may_fetch_from_successor(state, placement)
+            if state.retry_at_ms <= now_ms:  # the metadata is old, or the assignment
+                self._outdated.add(state.partition)
+                state.retry_at_ms = now_ms + _OTHER_TOPIC_RETRY_MS
+            return False
         return not state.is_in_flight
 
     def _may_fetch_from_successor(self, state: TopicPartitionState, placement: Placement) -> bool:

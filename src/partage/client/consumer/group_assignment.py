@@ -586,7 +586,8 @@ class GroupAssignment(AssignmentSource):
         if new:
             self._last_ownership_epoch += 1
             self.ownership_epochs |= dict.fromkeys(new, self._last_ownership_epoch)
-            self.target.add_partitions(new)
+            ids = {each: topic_id for each in new if (topic_id := self._owned[each]) is not None}
+            self.target.add_partitions(new, ids)
 
     def _publish_due(self) -> None:
         if self._next_due is not None:

@@ -94,12 +94,17 @@ class LogOffsets(msgspec.Struct, frozen=True):
 class TopicPartitionState:
     """The state of one partition.
 
+    Args:
+        partition: The partition.
+        read_replica: The broker to fetch from.
+        assigned_id: The id of the topic that the coordinator assigned; None if it assigns names.
+
     Attributes:
         position: The offset of the next record to deliver.
         fetch_offset: The next offset to fetch; the data between the two is in ``chunks``.
         error: An error to raise to the user after the delivery of ``chunks``.
         position_error: The reason to reset the position after the delivery of ``chunks``.
-        topic_id: The id of the topic to which the position belongs; None until a leader is known.
+        topic_id: The id of the topic to which the position belongs; None until it is known.
         origin: The lookup that found the position; None for the committed offset, and for an offset
             that the user chose.
         is_chosen: The user chose the position.
@@ -108,6 +113,7 @@ class TopicPartitionState:
     """
 
     __slots__ = (
+        "assigned_id",
         "buffered_bytes",
         "chunks",
         "error",
@@ -134,8 +140,14 @@ class TopicPartitionState:
     error: Exception | None
     position_error: Exception | None
 
-    def __init__(self, partition: TopicPartition, read_replica: ReadReplica) -> None:
+    def __init__(
+        self,
+        partition: TopicPartition,
+        read_replica: ReadReplica,
+        assigned_id: bytes | None = None,
+    ) -> None:
         self.partition = partition
+        self.assigned_id = assigned_id
         self.read_replica = read_replica
         self.is_paused = False
         self.log_offsets = LogOffsets()
@@ -193,5 +205,5 @@ class TopicPartitionState:
         self.buffered_bytes = 0
         self.is_in_flight = False
         self.retry_at_ms = 0
-        self.topic_id: bytes | None = None
+        self.topic_id = self.assigned_id
         self.error = self.position_error = None

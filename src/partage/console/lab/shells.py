@@ -89,7 +89,8 @@ def shells(
         typer.Option(
             "--kind",
             help="consumers: strict rules about requests, delays and callbacks; topics: records "
-            "are deleted, topics are created again, and transactions end.",
+            "are deleted, topics are created again, and transactions end; recipes: elections, "
+            "pools, single writers, processors and memberships (needs aiokafka).",
         ),
     ] = WorldKind.CONSUMERS,
     jobs: JobsOption = CPU_COUNT,

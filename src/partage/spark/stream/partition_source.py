@@ -12,6 +12,7 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from partage.bridge.consumer_protocol import PROTOCOL_TYPE, ConsumerProtocol
@@ -363,7 +364,11 @@ class GroupPartitions(PartitionSource):
 
     # Interface `AssignmentTarget`, called by the group member.
 
-    def add_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+    def add_partitions(
+        self,
+        partitions: Iterable[TopicPartition],
+        topic_ids: Mapping[TopicPartition, bytes] = MappingProxyType({}),
+    ) -> None:
         """Own these partitions, each with a new ownership id."""
         for partition in partitions:
             self._last_ownership_id += 1

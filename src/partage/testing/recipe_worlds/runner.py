@@ -8,8 +8,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-import msgspec
-
 from partage.testing.recipe_worlds.election_program import ElectionProgram
 from partage.testing.recipe_worlds.fault_phase import RecipeFaults
 from partage.testing.recipe_worlds.membership_program import MembershipProgram
@@ -18,6 +16,7 @@ from partage.testing.recipe_worlds.processor_program import ProcessorProgram
 from partage.testing.recipe_worlds.recipe_program import GROUP, RecipeProgram
 from partage.testing.recipe_worlds.scenario import RecipeScenario, draw_scenario
 from partage.testing.recipe_worlds.single_writer_program import SingleWriterProgram
+from partage.testing.shell_worlds.result import ShellResult
 from partage.testing.world.errors import InvariantError, WaitTimeoutError
 from partage.testing.world.world import PartageWorld
 
@@ -34,34 +33,12 @@ _PROGRAMS: Final[dict[str, Callable[[PartageWorld, RecipeScenario], RecipeProgra
 }
 
 
-class RecipeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one world.
-
-    Attributes:
-        seed: Its seed.
-        recipe: Its recipe.
-        rule: The broken rule; None if none was broken.
-        description: How it was broken.
-        work_count: The number of steps of work, or of records.
-        faults: The drawn faults.
-        story: What happened, a line for each event.
-    """
-
-    seed: int
-    recipe: str
-    rule: str | None
-    description: str
-    work_count: int
-    faults: list[str]
-    story: list[str]
-
-
-def run_recipe_seed(seed: int) -> RecipeResult:
+def run_recipe_seed(seed: int) -> ShellResult:
     """Run the world of a seed in this process."""
     return run_recipe_world(draw_scenario(seed))
 
 
-def run_recipe_world(scenario: RecipeScenario) -> RecipeResult:
+def run_recipe_world(scenario: RecipeScenario) -> ShellResult:
     """Run one world in this process."""
     settings = {
         "group.min.session.timeout.ms": "1000",
@@ -79,12 +56,12 @@ def run_recipe_world(scenario: RecipeScenario) -> RecipeResult:
             rule, description = "liveness", str(error)
         except Exception as error:  # of a recipe or of the broker: nothing else runs
             rule, description = "failure", f"{type(error).__name__}: {error}"
-    return RecipeResult(
+    return ShellResult(
         seed=scenario.seed,
-        recipe=scenario.recipe,
         rule=rule,
         description=description,
-        work_count=program.work_count,
+        records=0,
+        reads=program.work_count,
         faults=[str(fault) for fault in world.plan],
         story=world.story,
     )

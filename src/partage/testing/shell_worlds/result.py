@@ -13,7 +13,8 @@ class ShellResult(msgspec.Struct, frozen=True, kw_only=True):
         rule: The broken rule; None if none was broken.
         description: How it was broken.
         records: The number of records that were written.
-        reads: The number of records that were read in all groups.
+        reads: The number of records that were read in all groups; in worlds of recipes, that of the
+            steps of work.
         faults: The drawn faults.
         story: What happened, a line for each event.
     """

@@ -1,4 +1,4 @@
-"""What the topics of a world contain, and contained before."""
+"""The contents of the topics of a world, now and before."""
 
 from __future__ import annotations
 

@@ -53,6 +53,7 @@ apart = (
     "partage.testing.transaction_faults",
     "partage.testing.shell_worlds",
     "partage.testing.topic_worlds",
+    "partage.testing.recipe_worlds",
     "partage.testing.whatif",
     "partage.testing.world",
 )

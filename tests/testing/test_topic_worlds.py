@@ -93,8 +93,8 @@ def shows_aborted_records(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("bug", "seeds", "rule"),
     [
-        (commits_by_name, [36], "gap"),
-        (ignores_other_topics, [12], "gap"),
+        (commits_by_name, [122], "gap"),
+        (ignores_other_topics, [43], "gap"),
         (takes_old_metadata_for_another_topic, [107], "repeat"),
         (shows_aborted_records, range(6), "aborted"),
     ],

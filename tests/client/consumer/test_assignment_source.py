@@ -25,7 +25,7 @@ class Held:
     def __init__(self):
         self.owned, self.seen = set(), []
 
-    def add_partitions(self, partitions):
+    def add_partitions(self, partitions, topic_ids=()):
         self.owned |= set(partitions)
 
     def remove_partitions(self, partitions):

@@ -141,7 +141,8 @@ def draw_topic_scenario(seed: int, changes: Mapping[str, Any] | None = None) -> 
             options=options,
             commits_after_polls=commits_after_polls,
             work_s=rng.choice((0.0, 0.1, 0.5)),
-            changes_topics=changes_topics,
+            # as in Kafka, a static member that returns with other topics keeps its assignment
+            changes_topics=changes_topics and "group_instance_id" not in options,
             has_failing_assignor=has_failing_assignor and "session_timeout_ms" in options,
         )
     kinds = rng.choice(("trims", "recreates", "transacts", "all", "all"))

@@ -107,9 +107,10 @@ class FencedProducer:
     def __init__(self):
         self.client = self
         self.is_closed = False
+        self.has_started = asyncio.Event()
 
     async def start(self):
-        pass
+        self.has_started.set()
 
     async def stop(self):
         raise ProducerFenced
@@ -129,7 +130,7 @@ def test_connections_of_a_fenced_producer_are_closed(servers):
             servers, "ledger", create_producer=lambda name: producer, write=write, **QUICK
         ) as writer:
             await writer.wait_until_elected()
-            await asyncio.sleep(0.01)  # the producer starts
+            await producer.has_started.wait()
             await writer.resign()
             assert producer.is_closed
 

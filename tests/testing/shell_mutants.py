@@ -126,8 +126,8 @@ SHELL_MUTANTS = (
     Mutant(
         "auto commits are one record ahead",
         _GROUP,
-        "partition: OffsetAndMetadata(position)\n",
-        "partition: OffsetAndMetadata(position + 1)\n",
+        "OffsetAndMetadata(position) for",
+        "OffsetAndMetadata(position + 1) for",
     ),
     Mutant(
         "a replaced timer still fires",
@@ -417,8 +417,8 @@ DRAWN_SHELL_MUTANTS = (
     Mutant(
         "a JoinGroup has the timeout of other requests",
         "partage.client.group.coordinator_client",
-        "connection.send(api, message, timeout_ms=timeout_ms)",
-        "connection.send(api, message)",
+        "version_max=version_max, timeout_ms=timeout_ms)",
+        "version_max=version_max)",
     ),
     Mutant(
         "an error of a partition is raised again and again",
@@ -429,8 +429,8 @@ DRAWN_SHELL_MUTANTS = (
     Mutant(
         "new partitions do not wake the fetcher",
         _ENGINE,
-        "            self._positions.add_partitions(partitions)\n        self._wake_fetcher()\n",
-        "            self._positions.add_partitions(partitions)\n",
+        "self._positions.add_partitions(partitions, topic_ids)\n        self._wake_fetcher()\n",
+        "self._positions.add_partitions(partitions, topic_ids)\n",
     ),
     Mutant(
         "a connection stays open after a request has timed out",

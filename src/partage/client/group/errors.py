@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from partage.client.errors import ClientError, error_name
+from partage.member.outcome import Problem
 from partage.member.settings import MemberSettings
 from partage.model.errors import ErrorCode
 
@@ -40,6 +42,14 @@ class AssignmentFailedError(GroupError):
 
 class SubscriptionRefusedError(GroupError):
     """Raised if the user may not read a subscribed topic; the member keeps trying."""
+
+
+#: The errors that polls raise for problems of a member.
+PROBLEM_ERRORS: Final[Mapping[Problem, type[GroupError]]] = {
+    Problem.ASSIGNMENT_FAILED: AssignmentFailedError,
+    Problem.POLL_TIMEOUT: MaxPollExceededError,
+    Problem.SUBSCRIPTION_REFUSED: SubscriptionRefusedError,
+}
 
 
 class MemberFailedError(GroupError):

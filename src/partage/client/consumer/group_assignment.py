@@ -45,12 +45,7 @@ from partage.client.group.errors import (
     not_in_generation_reason,
 )
 from partage.client.group.offset_committer import OffsetCommitter
-from partage.client.group.offsets import (
-    NO_MEMBER,
-    IdentifiedOffsets,
-    Offsets,
-    fetch_committed,
-)
+from partage.client.group.offsets import NO_MEMBER, IdentifiedOffsets, Offsets, fetch_committed
 from partage.member.consumer_group.events import TopicIdsResolved
 from partage.member.consumer_group.outcome import ResolveTopicIds
 from partage.member.consumer_group.settings import ConsumerMemberSettings

@@ -50,7 +50,7 @@ def assert_no_violation(result: ShellResult) -> None:
 
 
 def test_worlds_break_no_rule() -> None:
-    results = [run_shell_seed(seed) for seed in range(3)]
+    results = [run_shell_seed(seed) for seed in (2, 8, 11)]
     for result in results:
         assert_no_violation(result)
     assert sum(result.reads for result in results) > 500
@@ -86,7 +86,7 @@ def test_past_seeds_break_no_rule(seed: int) -> None:
 
 
 def test_seed_gives_the_same_story_twice() -> None:
-    first, second = (run_shell_seed(3) for _ in range(2))
+    first, second = (run_shell_seed(11) for _ in range(2))
     assert first == second
 
 

@@ -46,9 +46,12 @@ NEEDS = {
     "partage.proposals.sockets.broker_side.topic_watch": "zookeeper",
     "partage.proposals.sockets.broker_side.zookeeper_nodes": "zookeeper",
     "partage.spark.": "spark",
+    "partage.testing.recipe_worlds.": "world",
     "partage.testing.shell_worlds.": "world",
+    "partage.testing.topic_worlds.": "world",
     "partage.testing.whatif.": "world",
     "partage.testing.world.": "world",
+    "partage.testing.world_swarm": "world",
     "partage.web.app": "web",
     "partage.web.server": "web",
 }

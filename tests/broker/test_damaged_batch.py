@@ -87,6 +87,24 @@ def test_damaged_partition_leaves_room_for_others(broker, raw):
     assert values(last) == [b"x" * 100]
 
 
+def test_many_damaged_partitions_end_the_lookups(broker, raw):
+    """Each lookup finds one more; the request is answered after a few."""
+    create(raw, "t", partitions=20)
+    made = batch(b"x" * 100)
+    for partition in range(20):
+        produce(raw, "t", made, partition=partition)
+    for partition in range(19):
+        flip_bit(broker, f"t-{partition}/00000000000000000000.log", CHECKSUM)
+    results = fetch(raw, "t", [0] * 20, max_bytes=1)
+    errors = [result.error_code for result in results]
+    assert 1 <= errors.count(ErrorCode.CORRUPT_MESSAGE) <= 10
+    assert set(errors) == {0, ErrorCode.CORRUPT_MESSAGE}
+    assert not any(content(result) for result in results)
+    results = fetch(raw, "t", [0] * 20)
+    assert [result.error_code for result in results] == [ErrorCode.CORRUPT_MESSAGE] * 19 + [0]
+    assert values(results[-1]) == [b"x" * 100]
+
+
 @pytest.mark.parametrize("at", [MAGIC, CHECKSUM])
 def test_damaged_segment_does_not_fail_records_before_it(broker, raw, at):
     """A fetch that reads several segments returns what it can read."""

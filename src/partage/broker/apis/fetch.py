@@ -32,6 +32,9 @@ _NO_SESSION = 0
 _INITIAL_EPOCH = 0
 _FINAL_EPOCH = -1
 READ_COMMITTED: Final = 1  # an isolation level
+#: The most lookups of one request whose slices cannot be read: with a failing disk, each could find
+#: other partitions.
+_LOOKUPS_MAX: Final = 10
 
 
 class _RequestedPartition(NamedTuple):
@@ -92,6 +95,7 @@ class FetchHandler:
         # by number in the request: partitions whose first slice could not be read
         self._failed_once: set[int] = set()
         self._failures: dict[int, ErrorCode] = {}
+        self._failed_lookup_count = 0
 
     def run(self) -> None:
         """Send the available records, or wait for more."""
@@ -237,10 +241,13 @@ class FetchHandler:
             self._log_reader.read_in_thread(slices, then)
 
     def _note_failures(self, contents: list[list[Buffer | ErrorCode]]) -> bool:
-        """Note the partitions whose first slice could not be read; return True if there are any.
+        """Note the partitions whose first slice could not be read.
 
         A segment may have been removed or compacted since the lookup. So only the second failure of
-        a partition is its result.
+        a partition is its result, except in the last lookup.
+
+        Returns:
+            True if the slices must be looked up again.
         """
         failed = {
             number: read[0]
@@ -251,7 +258,8 @@ class FetchHandler:
             number: code for number, code in failed.items() if number in self._failed_once
         }
         self._failed_once |= failed.keys()
-        return bool(failed)
+        self._failed_lookup_count += bool(failed)
+        return bool(failed) and self._failed_lookup_count < _LOOKUPS_MAX
 
     def _respond(
         self, found: list[_LocatedPartition], contents: list[list[Buffer | ErrorCode]]
@@ -276,11 +284,12 @@ class FetchHandler:
         found: _LocatedPartition, contents: list[Buffer | ErrorCode]
     ) -> FetchPartitionResult:
         requested, partition = found.requested
-        aborted = found.aborted
-        # A later slice that cannot be read is the first one of a later Fetch, which then fails.
+        error, aborted = found.error, found.aborted
         records: list[Buffer] = []
         for content in contents:
             if isinstance(content, ErrorCode):
+                # A later slice that cannot be read is the first one of a later Fetch.
+                error = error if records else content
                 break
             records.append(content)
         if isinstance(partition, Refusal):
@@ -291,7 +300,7 @@ class FetchHandler:
             log_start_offset = partition.log.log_start_offset
         return FetchPartitionResult(
             partition_index=requested.partition,
-            error_code=found.error,
+            error_code=error,
             high_watermark=high_watermark,
             last_stable_offset=last_stable_offset,
             log_start_offset=log_start_offset,

@@ -123,10 +123,10 @@ class Engine(AssignmentTarget):
             found = {p: (self._positions.position(p), self._positions.topic_id(p)) for p in owned}
         return {p: (at, topic_id) for p, (at, topic_id) in found.items() if at is not None}
 
-    def topic_ids(self) -> dict[TopicPartition, bytes]:
-        """Return the known ids of the topics of the assigned partitions."""
+    def topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, bytes]:
+        """Return the known ids of the topics of some partitions."""
         with self._lock:
-            found = {p: self._positions.topic_id(p) for p in self._positions.owned}
+            found = {p: self._positions.topic_id(p) for p in partitions}
         return {p: topic_id for p, topic_id in found.items() if topic_id is not None}
 
     def is_topic_replaced(self, partition: TopicPartition, topic_id: bytes) -> bool:

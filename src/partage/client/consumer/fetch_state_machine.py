@@ -192,8 +192,12 @@ class FetchStateMachine:
         )
 
     def topic_id(self, partition: TopicPartition) -> bytes | None:
-        """Return the id of the topic to which the position belongs; None if it is not known."""
-        topic_id = self.state(partition).topic_id
+        """Return the id of the topic to which the position belongs.
+
+        It is None if it is not known, or if the partition is not assigned.
+        """
+        state = self._states.get(partition)
+        topic_id = None if state is None else state.topic_id
         return topic_id if topic_id and any(topic_id) else None
 
     def is_topic_replaced(self, partition: TopicPartition, topic_id: bytes) -> bool:

@@ -231,8 +231,7 @@ class GroupSubscription:
 
     def _identified(self, offsets: Offsets) -> IdentifiedOffsets:
         """Return offsets of the user, which belong to the topics that the consumer reads."""
-        known = self._engine.topic_ids()
-        return IdentifiedOffsets(offsets, {p: known[p] for p in offsets if p in known})
+        return IdentifiedOffsets(offsets, self._engine.topic_ids(offsets))
 
     def committed(self, partitions: list[TopicPartition]) -> Future[Offsets]:
         """Start to read the group's committed offsets."""

@@ -10,7 +10,13 @@ from partage.broker.cluster.cluster_view import ClusterView
 from partage.broker.configs.dynamic_configs import DynamicConfigs
 from partage.broker.net.inbound_request import InboundRequest
 from partage.broker.topics.log_manager import LocalTopic, LogManager
-from partage.broker.topics.topic_admin import TopicAdmin, check_current, request_deadline_s
+from partage.broker.topics.topic_admin import (
+    CatchUp,
+    TopicAdmin,
+    catch_up_once,
+    check_current,
+    request_deadline_s,
+)
 from partage.log.catalogue.topic_config import (
     ConfigEntry,
     ConfigLayer,
@@ -59,6 +65,7 @@ async def create_topics(
     request: CreateTopicsRequest = inbound.message
     until_s = request_deadline_s(request.timeout_ms)
     repeated = _duplicates(topic.name for topic in request.topics)
+    catch_up = catch_up_once(changes)
     layers = dynamic_configs.topic_layers()
     results = []
     for topic in request.topics:
@@ -71,6 +78,7 @@ async def create_topics(
                     log_manager,
                     cluster_view,
                     changes,
+                    catch_up,
                     until_s,
                     layers,
                     validate_only=request.validate_only,
@@ -85,6 +93,7 @@ async def _create(
     log_manager: LogManager,
     cluster_view: ClusterView,
     changes: TopicAdmin,
+    catch_up: CatchUp,
     until_s: float,
     layers: Sequence[ConfigLayer],
     *,
@@ -100,7 +109,7 @@ async def _create(
         count = log_manager.settings.partitions_default
     configs = {config.name: config.value for config in requested.configs}
     refusal = await check_current(
-        lambda: log_manager.check_create(requested.name, count, configs), changes
+        lambda: log_manager.check_create(requested.name, count, configs), catch_up
     )
     if refusal is not None:
         return _not_created(requested.name, refusal)
@@ -193,7 +202,8 @@ async def delete_topics(
     """Delete topics; respond when the groups' offsets for them are deleted durably."""
     request: DeleteTopicsRequest = inbound.message
     requested = request.topics if inbound.version >= 6 else _by_name(request.topic_names)
-    results = [await _delete(topic, log_manager, changes) for topic in requested]
+    catch_up = catch_up_once(changes)
+    results = [await _delete(topic, log_manager, changes, catch_up) for topic in requested]
     await changes.wait_offsets_deleted()
     inbound.respond(DeleteTopicsResponse(responses=results))
 
@@ -203,12 +213,12 @@ def _by_name(names: list[str]) -> list[DeleteTopicsTopic]:
 
 
 async def _delete(
-    requested: DeleteTopicsTopic, log_manager: LogManager, changes: TopicAdmin
+    requested: DeleteTopicsTopic, log_manager: LogManager, changes: TopicAdmin, catch_up: CatchUp
 ) -> DeleteTopicsResult:
     name = requested.name
     if name is None:
         refusal = await check_current(
-            lambda: None if log_manager.topic_by_id(requested.topic_id) else _UNKNOWN_ID, changes
+            lambda: None if log_manager.topic_by_id(requested.topic_id) else _UNKNOWN_ID, catch_up
         )
         known = log_manager.topic_by_id(requested.topic_id)
         if refusal is not None or known is None:
@@ -226,6 +236,7 @@ async def create_partitions(
 ) -> None:
     """Add partitions to topics, or with `validate_only` only check the request."""
     request: CreatePartitionsRequest = inbound.message
+    catch_up = catch_up_once(changes)
     repeated = _duplicates(topic.name for topic in request.topics)
     results = []
     for topic in request.topics:
@@ -234,7 +245,12 @@ async def create_partitions(
         else:
             results.append(
                 await _create_partitions(
-                    topic, log_manager, cluster_view, changes, validate_only=request.validate_only
+                    topic,
+                    log_manager,
+                    cluster_view,
+                    changes,
+                    catch_up,
+                    validate_only=request.validate_only,
                 )
             )
     inbound.respond(CreatePartitionsResponse(results=results))
@@ -245,11 +261,12 @@ async def _create_partitions(
     log_manager: LogManager,
     cluster_view: ClusterView,
     changes: TopicAdmin,
+    catch_up: CatchUp,
     *,
     validate_only: bool,
 ) -> CreatePartitionsResult:
     refusal = await check_current(
-        lambda: log_manager.check_add_partitions(requested.name, requested.count), changes
+        lambda: log_manager.check_add_partitions(requested.name, requested.count), catch_up
     )
     if refusal is None and log_manager.is_internal(requested.name):
         refusal = Refusal(

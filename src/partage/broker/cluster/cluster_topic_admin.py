@@ -190,7 +190,7 @@ class ClusterTopicAdmin:
         """Delete a topic in the whole cluster."""
         if self._log_manager.is_internal(name):
             return _not_for_clients(name)
-        refusal = await check_current(lambda: self._check_exists(name), self)
+        refusal = await check_current(lambda: self._check_exists(name), self.catch_up)
         local_topic = self._log_manager.topic(name)
         if refusal is not None or local_topic is None:
             return refusal or _NO_SUCH_TOPIC
@@ -253,7 +253,7 @@ class ClusterTopicAdmin:
         self, name: str, edit: ConfigEdit, *, validate_only: bool
     ) -> Refusal | None:
         """Change a topic's configs, based on the latest ones."""
-        refusal = await check_current(lambda: self._check_exists(name), self)
+        refusal = await check_current(lambda: self._check_exists(name), self.catch_up)
         if refusal is not None:
             return refusal
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from partage.broker.topics.log_manager import LocalTopic, LogManager
@@ -94,7 +94,23 @@ class TopicAdmin(Protocol):
         """Change a topic's configs."""
 
 
-async def check_current(check: Callable[[], Refusal | None], changes: TopicAdmin) -> Refusal | None:
+#: Returns why the changes of other brokers cannot be applied; see `TopicAdmin.catch_up`.
+CatchUp = Callable[[], Awaitable[Refusal | None]]
+
+
+def catch_up_once(changes: TopicAdmin) -> CatchUp:
+    """Return a function for one request: only its first call reads the changes of other brokers."""
+    results: list[Refusal | None] = []
+
+    async def catch_up() -> Refusal | None:
+        if not results:
+            results.append(await changes.catch_up())
+        return results[0]
+
+    return catch_up
+
+
+async def check_current(check: Callable[[], Refusal | None], catch_up: CatchUp) -> Refusal | None:
     """Return why a request is refused.
 
     A broker that is cut off may know topics that were deleted, and lack others. So a refusal that
@@ -103,7 +119,7 @@ async def check_current(check: Callable[[], Refusal | None], changes: TopicAdmin
     refusal = check()
     if refusal is None or refusal.code not in _ABOUT_EXISTING:
         return refusal
-    return await changes.catch_up() or check()
+    return await catch_up() or check()
 
 
 class LocalTopicAdmin:

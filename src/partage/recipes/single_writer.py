@@ -210,7 +210,7 @@ async def _stop(producer: Any) -> None:
     """Stop a producer of aiokafka; its `stop` keeps the connections of a fenced producer open."""
     try:
         await producer.stop()
-    except Exception:
+    except Exception:  # such as ProducerFenced; the caller logs it
         client = getattr(producer, "client", None)
         if client is not None:
             await client.close()

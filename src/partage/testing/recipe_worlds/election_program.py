@@ -48,8 +48,7 @@ class ElectionProcess(RecipeProcess):
             work=self.do_work,
             priority=self.priority,
             stop_ms=self.scenario.stop_ms,
-            rebalance_timeout_ms=self.scenario.rebalance_timeout_ms,  # type: ignore[call-arg]
-            **self.scenario.member_options,
+            **self.scenario.group_options,
         )
 
     async def run_once(self) -> None:

@@ -59,8 +59,7 @@ class PoolProcess(RecipeProcess):
             name=self.name,
             rebalance_delay_ms=self.scenario.rebalance_delay_ms,
             stop_ms=self.scenario.stop_ms,
-            rebalance_timeout_ms=self.scenario.rebalance_timeout_ms,  # type: ignore[call-arg]
-            **self.scenario.member_options,
+            **self.scenario.group_options,
         )
         await pool.membership.start()
         while not self.must_leave:

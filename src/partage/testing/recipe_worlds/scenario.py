@@ -87,6 +87,11 @@ class RecipeScenario(msgspec.Struct, frozen=True, kw_only=True):
             "request_timeout_ms": 3_000 if self.seed % 2 else 30_000,
         }
 
+    @property
+    def group_options(self) -> dict[str, Any]:
+        """The options of a recipe whose group has its own rebalance timeout."""
+        return {**self.member_options, "rebalance_timeout_ms": self.rebalance_timeout_ms}
+
 
 def draw_scenario(seed: int, changes: Mapping[str, Any] | None = None) -> RecipeScenario:
     """Return the world of a seed; the recipes take turns.

@@ -68,8 +68,7 @@ class SingleWriterProcess(ElectionProcess):
             identity={"name": self.name},
             priority=self.priority,
             stop_ms=self.scenario.stop_ms,
-            rebalance_timeout_ms=self.scenario.rebalance_timeout_ms,  # type: ignore[call-arg]
-            **self.scenario.member_options,
+            **self.scenario.group_options,
         )
 
     def is_out_after(self, failure: BaseException) -> bool:

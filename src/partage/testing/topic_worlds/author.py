@@ -144,7 +144,6 @@ class Author:
         """Delete a topic, and create it again after a while."""
         self._world.note(f"deletes {topic}")
         count = self._scenario.partitions[topic]
-        self._contents.missing.add(topic)
         request = DeleteTopicsRequest(
             topics=[DeleteTopicsTopic(name=topic)], timeout_ms=_TIMEOUT_MS
         )
@@ -156,7 +155,6 @@ class Author:
         await self._repeat(DELETE_TOPICS, request, self._any_broker, is_done)
         await asyncio.sleep(self._rng.choice((0, 0, 0.1, 1, 4)))
         await self.create(topic, count)
-        self._contents.missing.discard(topic)
         self._world.note(f"created {topic} again")
         # Positions in the former topic are positions in this one, too.
         for _ in range(self._rng.choice((0, _BATCHES_MAX))):

@@ -84,8 +84,6 @@ class TopicContents:
         self._partitions: dict[TopicPartition, list[PartitionContents]] = defaultdict(list)
         #: The number of incarnations of each topic, with one that is being created.
         self.incarnations: dict[str, int] = defaultdict(int)
-        #: Topics that are deleted and not yet created again.
-        self.missing: set[str] = set()
 
     def create(self, topic: str, count: int) -> None:
         """Note that a topic is created, with a number of partitions."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from random import Random
 from typing import Any, Final
 
-from partage.assignors import Assignor, Range
+from partage.assignors import Assignment, Assignor, Member, Range, Topic
 from partage.client.consumer.consumer import Consumer
 from partage.client.consumer.errors import (
     NoOffsetForPartitionError,
@@ -72,11 +72,11 @@ class FailingRange(Range):
         super().__init__()
         self._fails = fails
 
-    def assign(self, *arguments, **options):  # type: ignore[no-untyped-def]
+    def assign(self, members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:
         """Assign, or fail."""
         if self._fails():
             raise ValueError("the assignor fails")
-        return super().assign(*arguments, **options)
+        return super().assign(members, topics)
 
 
 class TopicMember:

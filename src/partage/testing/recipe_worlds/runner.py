@@ -16,8 +16,7 @@ from partage.testing.recipe_worlds.processor_program import ProcessorProgram
 from partage.testing.recipe_worlds.recipe_program import GROUP, RecipeProgram
 from partage.testing.recipe_worlds.scenario import RecipeScenario, draw_scenario
 from partage.testing.recipe_worlds.single_writer_program import SingleWriterProgram
-from partage.testing.shell_worlds.result import ShellResult
-from partage.testing.world.errors import InvariantError, WaitTimeoutError
+from partage.testing.shell_worlds.result import ShellResult, judge_world
 from partage.testing.world.world import PartageWorld
 
 _WARM_UP_S: Final = 6.0
@@ -47,15 +46,7 @@ def run_recipe_world(scenario: RecipeScenario) -> ShellResult:
     with TemporaryDirectory(prefix="partage-recipes-") as directory:
         world = PartageWorld(scenario.seed, Path(directory), settings, brokers=scenario.brokers)
         program = _PROGRAMS[scenario.recipe](world, scenario)
-        rule, description = None, ""
-        try:
-            world.run(lambda: _run(world, scenario, program))
-        except InvariantError as error:
-            rule, _, description = str(error).partition(": ")
-        except WaitTimeoutError as error:
-            rule, description = "liveness", str(error)
-        except Exception as error:  # of a recipe or of the broker: nothing else runs
-            rule, description = "failure", f"{type(error).__name__}: {error}"
+        rule, description = judge_world(world, lambda: _run(world, scenario, program))
     return ShellResult(
         seed=scenario.seed,
         rule=rule,

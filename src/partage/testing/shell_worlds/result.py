@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
+
 import msgspec
+
+from partage.testing.world.errors import InvariantError, WaitTimeoutError
+from partage.testing.world.world import PartageWorld
 
 
 class ShellResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,3 +32,24 @@ class ShellResult(msgspec.Struct, frozen=True, kw_only=True):
     reads: int
     faults: list[str]
     story: list[str]
+
+
+class Verdict(NamedTuple):
+    """The rule that a world broke, None if it broke none, and how."""
+
+    rule: str | None
+    description: str
+
+
+def judge_world(world: PartageWorld, test: Callable[[], Coroutine[Any, Any, None]]) -> Verdict:
+    """Run a world to its end, and return the rule that it broke."""
+    try:
+        world.run(test)
+    except InvariantError as error:
+        rule, _, description = str(error).partition(": ")
+        return Verdict(rule, description)
+    except WaitTimeoutError as error:
+        return Verdict("liveness", str(error))
+    except Exception as error:  # of a client or of the broker: nothing else runs
+        return Verdict("failure", f"{type(error).__name__}: {error}")
+    return Verdict(None, "")

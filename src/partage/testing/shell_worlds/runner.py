@@ -30,12 +30,12 @@ from partage.testing.shell_worlds.fetch_retry_rules import FetchRetryRules
 from partage.testing.shell_worlds.manual_reader import MANUAL_GROUP, ManualReader
 from partage.testing.shell_worlds.member_rules import MemberRules
 from partage.testing.shell_worlds.reader import CLOSE_S, Reader
-from partage.testing.shell_worlds.result import ShellResult
+from partage.testing.shell_worlds.result import ShellResult, judge_world
 from partage.testing.shell_worlds.scenario import NEW_TOPIC, ShellScenario
 from partage.testing.shell_worlds.stable_groups import PORT, StableGroups
 from partage.testing.shell_worlds.wire_watch import FetchedPart, WireWatch
 from partage.testing.shell_worlds.writer import Writer
-from partage.testing.world.errors import InvariantError, WaitTimeoutError
+from partage.testing.world.errors import WaitTimeoutError
 from partage.testing.world.virtual_loop import VirtualLoop
 from partage.testing.world.world import PartageWorld
 from partage.wire.apis.leave_group import LEAVE_GROUP
@@ -81,15 +81,7 @@ def run_shell_world(scenario: ShellScenario) -> ShellResult:
             loses_power=scenario.loses_power,
         )
         run = _ShellWorld(world, scenario)
-        rule, description = None, ""
-        try:
-            world.run(run.main)
-        except InvariantError as error:
-            rule, _, description = str(error).partition(": ")
-        except WaitTimeoutError as error:
-            rule, description = "liveness", str(error)
-        except Exception as error:  # of a client or of the broker: nothing else runs
-            rule, description = "failure", f"{type(error).__name__}: {error}"
+        rule, description = judge_world(world, run.main)
     rules = run.rules
     return ShellResult(
         seed=scenario.seed,

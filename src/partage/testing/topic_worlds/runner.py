@@ -8,13 +8,12 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from partage.model.topic_partition import TopicPartition
-from partage.testing.shell_worlds.result import ShellResult
+from partage.testing.shell_worlds.result import ShellResult, judge_world
 from partage.testing.topic_worlds.author import Author
 from partage.testing.topic_worlds.scenario import SHARED_INSTANCE_ID, TopicScenario
 from partage.testing.topic_worlds.topic_contents import TopicContents
 from partage.testing.topic_worlds.topic_member import TopicMember
 from partage.testing.topic_worlds.topic_rules import TopicRules
-from partage.testing.world.errors import InvariantError, WaitTimeoutError
 from partage.testing.world.world import PartageWorld
 
 _WARM_UP_S: Final = 4.0
@@ -36,15 +35,7 @@ def run_topic_world(scenario: TopicScenario) -> ShellResult:
             scenario.seed, Path(directory), scenario.settings, brokers=scenario.brokers
         )
         run = _TopicWorld(world, scenario)
-        rule, description = None, ""
-        try:
-            world.run(run.main)
-        except InvariantError as error:
-            rule, _, description = str(error).partition(": ")
-        except WaitTimeoutError as error:
-            rule, description = "liveness", str(error)
-        except Exception as error:  # of a client or of the broker: nothing else runs
-            rule, description = "failure", f"{type(error).__name__}: {error}"
+        rule, description = judge_world(world, run.main)
     return ShellResult(
         seed=scenario.seed,
         rule=rule,

@@ -34,22 +34,22 @@ class ShellResult(msgspec.Struct, frozen=True, kw_only=True):
     story: list[str]
 
 
-class Verdict(NamedTuple):
+class WorldVerdict(NamedTuple):
     """The rule that a world broke, None if it broke none, and how."""
 
     rule: str | None
     description: str
 
 
-def judge_world(world: PartageWorld, test: Callable[[], Coroutine[Any, Any, None]]) -> Verdict:
+def judge_world(world: PartageWorld, test: Callable[[], Coroutine[Any, Any, None]]) -> WorldVerdict:
     """Run a world to its end, and return the rule that it broke."""
     try:
         world.run(test)
     except InvariantError as error:
         rule, _, description = str(error).partition(": ")
-        return Verdict(rule, description)
+        return WorldVerdict(rule, description)
     except WaitTimeoutError as error:
-        return Verdict("liveness", str(error))
+        return WorldVerdict("liveness", str(error))
     except Exception as error:  # of a client or of the broker: nothing else runs
-        return Verdict("failure", f"{type(error).__name__}: {error}")
-    return Verdict(None, "")
+        return WorldVerdict("failure", f"{type(error).__name__}: {error}")
+    return WorldVerdict(None, "")

@@ -252,6 +252,23 @@ class TestEnding:
 
         run(main, script)
 
+    def test_cancelled_request_without_answer_closes_connection(self):
+        """The next request would wait in vain, too."""
+
+        async def main(connection, broker):
+            beating = asyncio.ensure_future(connection.send(HEARTBEAT, beat(), timeout_ms=30))
+            other = asyncio.ensure_future(connection.send(METADATA, ALL))
+            await asyncio.sleep(0)
+            beating.cancel()
+            with pytest.raises(ConnectionLostError, match="did not answer Heartbeat within 30 ms"):
+                await other
+            assert not connection.is_open
+
+        def script(asked):
+            return SILENCE if asked.api.name in ("Heartbeat", "Metadata") else None
+
+        run(main, script)
+
     def test_cancelled_request_keeps_connection(self):
         late: list[ScriptedRequest] = []
 
@@ -271,6 +288,7 @@ class TestEnding:
             ]
             answer = await connection.send(METADATA, ALL)
             assert connection.is_open
+            assert not connection._given_up
             return [topic.name for topic in answer.topics]
 
         assert run(main, script) == ["t"]

@@ -72,6 +72,8 @@ class Connection(asyncio.BufferedProtocol):
         self._frames = FrameReader(options.response_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._in_flight: dict[int, asyncio.Future[Buffer]] = {}
+        #: The timeouts of requests whose senders no longer wait.
+        self._given_up: dict[int, asyncio.TimerHandle] = {}
         self._last_id = 0
         self._versions: ApiVersionRanges = {}
         self.finalized_features: Mapping[str, int] = {}  # levels by name (KIP-584)
@@ -315,16 +317,24 @@ class Connection(asyncio.BufferedProtocol):
         answer: asyncio.Future[Buffer] = loop.create_future()
         self._in_flight[correlation_id] = answer
         self._transport.write(b"".join(frame))
-        alarm = loop.call_later(timeout_ms / 1000, self._time_out, answer, api.name, timeout_ms)
+        alarm = loop.call_later(
+            timeout_ms / 1000, self._time_out, correlation_id, api.name, timeout_ms
+        )
         try:
             return await answer
         finally:
-            alarm.cancel()
+            # A sender that gives up leaves its request: no answer still means a lost connection.
+            if correlation_id in self._in_flight:
+                self._given_up[correlation_id] = alarm
+            else:
+                alarm.cancel()
 
-    def _time_out(self, answer: asyncio.Future[Buffer], name: str, timeout_ms: int) -> None:
-        if not answer.done():
+    def _time_out(self, correlation_id: int, name: str, timeout_ms: int) -> None:
+        answer = self._in_flight.get(correlation_id)
+        if answer is not None:
             failure = RequestTimeoutError(self.address, name, timeout_ms)
-            answer.set_exception(failure)
+            if not answer.done():
+                answer.set_exception(failure)
             self._end(ConnectionLostError(self.address, str(failure)))
 
     def _decoded(self, api: Api[Req, Res], version: int, frame: Buffer) -> Res:
@@ -383,13 +393,18 @@ class Connection(asyncio.BufferedProtocol):
             self._end(
                 InvalidResponseError(self.address, "a response with an unknown correlation id")
             )
-        elif not answer.done():  # Otherwise the sender has given up
+        elif not answer.done():
             answer.set_result(frame)
+        elif alarm := self._given_up.pop(correlation_id, None):
+            alarm.cancel()
 
     def _end(self, failure: ClientError) -> None:
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.abort()
+        for alarm in self._given_up.values():
+            alarm.cancel()
+        self._given_up.clear()
         waiting, self._in_flight = self._in_flight, {}
         for answer in waiting.values():
             if not answer.done():

@@ -10,8 +10,7 @@ lease is valid. It must give them up soon after it learns of the removal.
 
 from __future__ import annotations
 
-from typing import Any, Final
-
+from partage.lab.checkers.group_in_response import group_in_response
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import (
     History,
@@ -22,38 +21,8 @@ from partage.lab.history import (
     ResponseSent,
     RuleViolationError,
 )
-from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
-from partage.wire.apis.delete_groups import DeleteGroupsResponse
-from partage.wire.apis.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from partage.wire.apis.heartbeat import HeartbeatResponse
-from partage.wire.apis.join_group import JoinGroupResponse
-from partage.wire.apis.leave_group import LeaveGroupResponse
-from partage.wire.apis.offset_commit import OffsetCommitResponse
-from partage.wire.apis.offset_delete import OffsetDeleteResponse
-from partage.wire.apis.offset_fetch import OffsetFetchResponse
-from partage.wire.apis.sync_group import SyncGroupRequest, SyncGroupResponse
-
-_ABSENT: Final = frozenset(
-    {
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    }
-)
-#: Errors that only a coordinator can know; other errors concern the request itself.
-_SAYING: Final = frozenset(
-    {
-        ErrorCode.NONE,
-        ErrorCode.ILLEGAL_GENERATION,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.REBALANCE_IN_PROGRESS,
-        ErrorCode.FENCED_INSTANCE_ID,
-        ErrorCode.MEMBER_ID_REQUIRED,
-        ErrorCode.GROUP_MAX_SIZE_REACHED,
-        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-    }
-)
+from partage.wire.apis.describe_groups import DescribeGroupsRequest
 
 
 class ShardOwnershipChecker:
@@ -111,48 +80,6 @@ def coordinated_group(entry: ResponseSent) -> str | None:
         The group id, the first of several; None if any broker may send this response.
     """
     asked = entry.request
-    group_id = _group(asked.message, entry.message)
-    if group_id is None or not asked.is_loaded or _lacks_protocol(asked):
+    if not asked.is_loaded:
         return None
-    codes = _codes(entry.message)
-    return group_id if codes & _SAYING and not codes & _ABSENT else None
-
-
-def _lacks_protocol(asked: RequestReceived) -> bool:
-    """Return True if any broker rejects the SyncGroup, with INCONSISTENT_GROUP_PROTOCOL.
-
-    From version 5 on, it must have a protocol type and name. Kafka checks this before it asks the
-    coordinator (KafkaApis).
-    """
-    message = asked.message
-    if not isinstance(message, SyncGroupRequest) or asked.version < 5:
-        return False
-    return message.protocol_type is None or message.protocol_name is None
-
-
-def _group(asked: Any, message: Any) -> str | None:
-    """Return the group id of a response, the first of several; None if it has none."""
-    match message:
-        case HeartbeatResponse() | JoinGroupResponse() | SyncGroupResponse():
-            return str(asked.group_id)
-        case LeaveGroupResponse() | OffsetCommitResponse() | OffsetFetchResponse(groups=[]):
-            return str(asked.group_id)
-        case OffsetFetchResponse(groups=[group]):
-            return group.group_id
-        case DescribeGroupsResponse(groups=[group, *_]) | DeleteGroupsResponse(results=[group, *_]):
-            return group.group_id
-        case OffsetDeleteResponse():
-            return str(asked.group_id)
-    return None
-
-
-def _codes(message: Any) -> set[int]:
-    """Return all error codes of a response. Their location depends on the API version."""
-    codes: set[int] = set()
-    groups = getattr(message, "groups", ()) or getattr(message, "results", ())
-    for one in (message, *groups[:1]):
-        if hasattr(one, "error_code"):
-            codes.add(one.error_code)
-        for topic in getattr(one, "topics", ()):
-            codes |= {p.error_code for p in topic.partitions}
-    return codes
+    return group_in_response(asked.message, asked.version, entry.message)

@@ -24,6 +24,7 @@ from partage.log.results import Refusal
 from partage.model.settings import BrokerSettings, GroupSettings
 from partage.model.topic_partition import TopicPartition
 from partage.store.shard_log import shard_of
+from partage.store.zk_schema import ClusterDoc, ShardDoc, ZkPaths, decode
 from partage.testing.broker_state import find_topic, read_committed, read_offsets, read_records
 from partage.testing.settings import Settings, to_texts
 from partage.testing.world.loop_clock import LoopClock
@@ -39,6 +40,7 @@ _OVERRIDES: Final = {"partage.group.events.enable": "false", "offsets.topic.num.
 _CLUSTER_OVERRIDES: Final = {"transaction.state.log.num.partitions": "4"}
 _PORT: Final = 9092
 _STATE: Final = StateAddress(servers=f"{ZOOKEEPER}:2181", path="/partage")
+_PATHS: Final = ZkPaths(_STATE.path)
 
 
 def check_settings(settings: Settings) -> None:
@@ -238,6 +240,20 @@ class WorldBrokers:
             if epoch > best_epoch:
                 best, best_epoch = name, epoch
         return best
+
+    def registered_coordinator(self, group_id: str) -> str | None:
+        """Return the broker that owns the shard of a group according to ZooKeeper.
+
+        Returns:
+            None if no broker owns it, and in a world with a single broker.
+        """
+        if self._zookeeper is None:
+            return None
+        nodes = self._zookeeper.nodes.nodes
+        shards = decode(_PATHS.cluster, nodes[_PATHS.cluster].data, ClusterDoc).shards
+        path = _PATHS.shard(shard_of(group_id, shards))
+        owner = decode(path, nodes[path].data, ShardDoc).broker
+        return None if owner is None else self.names[owner - 1]
 
     def leader(self, topic: str, partition: int) -> str:
         """Return the broker that has a partition, whether it is running or not.

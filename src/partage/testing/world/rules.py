@@ -17,6 +17,7 @@ from partage.lab.brokers.observed_response import ObservedResponse, observe_resp
 from partage.model.topic_partition import TopicPartition
 from partage.testing.world.acknowledged_commits import AcknowledgedCommits, fetched_offsets
 from partage.testing.world.brokers import WorldBrokers
+from partage.testing.world.former_coordinators import FormerCoordinators
 from partage.testing.world.torn_transactions import TornTransactions
 from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from partage.wire.apis.fetch import FETCH
@@ -38,6 +39,7 @@ RULES: Final = {
     "aborted_read": "a record of an aborted transaction was processed",
     "torn": "a transaction's results took effect without the offsets of their input, or vice versa",
     "commit_lost": "the coordinator does not know an offset whose commit it acknowledged",
+    "two_coordinators": "a broker responded for a group that another broker had taken over",
 }
 
 _ALL_GROUPS: Final = ""  # of marks by code that is in no group
@@ -80,6 +82,9 @@ class RuleChecker:
         self._acknowledged = AcknowledgedCommits(now_s, brokers.offsets_retention_s)
         self._transactions = TornTransactions(
             lambda text: self._report("torn", text), brokers.committed_offset, _observe
+        )
+        self._former_coordinators = FormerCoordinators(
+            brokers.registered_coordinator, lambda text: self._report("two_coordinators", text)
         )
 
     def allow(self, *names: str) -> None:
@@ -141,6 +146,7 @@ class RuleChecker:
 
     def observe(self, broker: Broker) -> None:
         """Check the requests to a broker that has started."""
+        name, is_one_of_several = broker.node.host, len(self._brokers.names) > 1
 
         def topic_name(topic_id: bytes) -> str:
             return broker.log_manager.topic_name(topic_id) or topic_id.hex()
@@ -150,6 +156,8 @@ class RuleChecker:
                 key, process = inbound.api.key, inbound.client_host.removeprefix("/")
                 self._acknowledged.on_request(key, inbound.message)
                 self._transactions.on_request(process, inbound)
+                if is_one_of_several:
+                    self._former_coordinators.on_request(name, inbound)
                 if key == FETCH.key:
                     self._on_fetch(process, inbound, topic_name)
                 elif key == OFFSET_COMMIT.key:

@@ -160,10 +160,15 @@ class Drills:
         """Let the coordinator answer the commits of a member late, while it commits twice."""
         names = [name for name in sorted(self._readers) if self._rules.owned(name)]
         name = self._rng.choice(names)
-        self._holds[name, OFFSET_COMMIT.key] = _HELD_S
         reader = self._readers[name]
-        reader.overlaps_commits = True
-        await self._wait_for(lambda: not reader.overlaps_commits, "commits do not end", _OVERLAP_S)
+
+        def hold() -> None:  # not earlier: another commit of the reader may be on its way
+            self._holds[name, OFFSET_COMMIT.key] = _HELD_S
+
+        reader.before_overlap = hold
+        await self._wait_for(
+            lambda: reader.before_overlap is None, "commits do not end", _OVERLAP_S
+        )
         del self._holds[name, OFFSET_COMMIT.key]
         await asyncio.sleep(_HELD_S + 1)
 

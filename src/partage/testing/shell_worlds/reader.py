@@ -93,8 +93,8 @@ class Reader:
         self.is_connected = False
         #: The timeout of its close.
         self.close_timeout_ms = _CLOSE_TIMEOUT_MS
-        #: True to start two commits of the same offsets in its next turn; then it becomes False.
-        self.overlaps_commits = False
+        #: Called in its next turn, which then commits the same offsets twice at the same time.
+        self.before_overlap: Callable[[], None] | None = None
         #: False to ask the consumer about its partitions in its next turn; then it becomes True.
         self.is_probed = True
 
@@ -189,9 +189,10 @@ class Reader:
             self._check_wait(run, began_s)
             self._rules.on_polled(run, began_s, set(records.partitions), fetched)
             self._take(run, self._arrow_records(records) if plan.takes_arrow else records)
-        if self.overlaps_commits:
+        if self.before_overlap is not None:
+            self.before_overlap()
             await self._overlap_commits(consumer, run)
-            self.overlaps_commits = False
+            self.before_overlap = None
             return  # the commit of this turn could be late, too, and the next poll too late
         await self._commit_if_due(consumer, run)
         if self.must_close and plan.commits == "auto":

@@ -21,8 +21,8 @@ work, and nothing was done.
 
 **Consumers.** `ConsumerError` is the base class: `NotAssignedError`, `NothingAssignedError`,
 `AlreadyAssignedError`, `AlreadySubscribedError`, `NoOffsetForPartitionError`,
-`OffsetOutOfRangeError`, `TopicRecreatedError`, `DeserializationError`, `ReadTimeoutError`,
-`ConsumerClosedError`.
+`OffsetOutOfRangeError`, `TopicRecreatedError`, `PositionTimeoutError`, `DeserializationError`,
+`ReadTimeoutError`, `ConsumerClosedError`.
 
 **Groups.** `GroupError` is the base class: `CommitFailedError`, `MaxPollExceededError`,
 `AssignmentFailedError`, `MemberFailedError`, `MissingGroupIdError`, `NotSubscribedError`,
@@ -56,6 +56,7 @@ from partage.client.consumer.errors import (
     NotAssignedError,
     NothingAssignedError,
     OffsetOutOfRangeError,
+    PositionTimeoutError,
     ReadTimeoutError,
     TopicRecreatedError,
     UnknownOptionError,
@@ -162,6 +163,7 @@ __all__ = [
     "NotSubscribedError",
     "NothingAssignedError",
     "OffsetOutOfRangeError",
+    "PositionTimeoutError",
     "ReadTimeoutError",
     "RecordsUnavailableError",
     "RequestTimeoutError",

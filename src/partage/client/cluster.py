@@ -76,6 +76,8 @@ class Cluster:
         self.brokers: dict[int, BrokerMetadata] = {}
         #: The cluster id, or None before the first response and from the oldest brokers (KIP-78).
         self.cluster_id: str | None = None
+        #: The error of the last attempt of any operation; None after a success of `with_retries`.
+        self.last_failure: ClientError | None = None
         self._topics: dict[str, tuple[TopicMetadata, float]] = {}
         self._recovery = MetadataRecovery(
             self.options.metadata_recovery_strategy,
@@ -268,12 +270,22 @@ class Cluster:
         Raises:
             ClientError: The last error, if it cannot be retried or the policy is exhausted.
         """
-        retries = Retries(policy or self.options.retries)
+        retries = self.retries(policy)
         while True:
             try:
-                return await attempt()
+                found = await attempt()
             except ClientError as error:
                 await retries.wait_or_raise(error)
+            else:
+                self.last_failure = None
+                return found
+
+    def retries(self, policy: RetryPolicy | None = None) -> Retries:
+        """Return the attempts of an operation, within the policy (``options.retries`` if None)."""
+        return Retries(policy or self.options.retries, self._on_failure)
+
+    def _on_failure(self, error: ClientError) -> None:
+        self.last_failure = error
 
     # Internals
 

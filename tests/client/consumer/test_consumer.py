@@ -388,7 +388,7 @@ class TestTrouble:
     @pytest.mark.parametrize("error", ["COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"])
     def test_coordinator_that_moves_is_no_error(self, partage_broker, servers, consumer_of, error):
         fill(servers, 10)
-        consumer = consumer_of(servers, group_id="g")
+        consumer = consumer_of(servers, group_id="g", default_api_timeout_ms=1)
         partage_broker.faults.fail("OffsetFetch", error, times=3)
         consumer.assign([T0])
         assert polled(consumer, 10) == list(range(10))

@@ -11,9 +11,10 @@ from partage.client import (
     CorruptRecordsError,
     TopicPartition,
 )
-from partage.client.consumer import ConsumerClosedError
+from partage.client.consumer import ConsumerClosedError, PositionTimeoutError
 from partage.model.errors import ErrorCode
 from partage.wire.apis.fetch import FetchAbortedTransaction
+from partage.wire.apis.metadata import MetadataResponse, MetadataTopic
 from partage.wire.records.encoder import SimpleRecord, encode_batch
 
 from ..scripted_broker import CLOSE, SILENCE, ScriptedBroker, fetched
@@ -59,12 +60,19 @@ def error(code):
 
 
 def scripted(script, work, **options):
+    async def assigned(consumer, broker):
+        consumer.assign([T0])
+        return await work(consumer, broker)
+
+    return unassigned(assigned, script, **options)
+
+
+def unassigned(work, script=lambda asked: None, **options):
     async def main():
         async with (
             ScriptedBroker(script) as broker,
             partage.Consumer(str(broker.address), **{**QUICK, **options}) as consumer,
         ):
-            consumer.assign([T0])
             return await work(consumer, broker)
 
     return asyncio.run(main())
@@ -79,25 +87,33 @@ async def polled(consumer, count):
 
 def test_error_of_the_cluster_ends_a_poll_that_waits():
     """Without records and partitions with errors, nothing else would end the poll."""
-    held = asyncio.Event()
-
-    def script(asked):
-        if asked.api.name != "Metadata":
-            return None
-        held.set()
-        return SILENCE
+    is_held, held = asyncio.Event(), []
 
     async def work(consumer, broker):
+        def script(asked):
+            if asked.api.name != "Metadata":
+                return None
+            if not held:
+                held.append(asked)
+                is_held.set()
+                return SILENCE
+            refused = MetadataTopic(error_code=29, name="t", partitions=[])
+            answer = MetadataResponse(brokers=[], controller_id=1, topics=[refused])
+            return [held[0].reply(answer), asked.reply(answer)]
+
+        broker.script = script
+        consumer.assign([T0])
         poll = asyncio.create_task(consumer.poll(10 * PATIENT))
-        await held.wait()
+        await is_held.wait()
         for _ in range(10):
             await asyncio.sleep(0)
         assert not poll.done()
-        await broker.__aexit__()
-        with pytest.raises(ClientError, match=str(broker.address)):
+        with pytest.raises(ClientError, match="TOPIC_AUTHORIZATION_FAILED"):
+            await consumer.partitions_of("t")
+        with pytest.raises(ClientError, match="TOPIC_AUTHORIZATION_FAILED"):
             await asyncio.wait_for(poll, PATIENT / 1000)
 
-    scripted(script, work, default_api_timeout_ms=100)
+    unassigned(work)
 
 
 class TestErrors:
@@ -126,6 +142,25 @@ class TestErrors:
             assert broker.connections >= 2
 
         scripted(Script(records(batch(0, 2)), CLOSE, records(batch(2, 2))), work)
+
+    @pytest.mark.parametrize("api", ["Metadata", "ListOffsets"])
+    def test_outage_is_no_error_of_polls(self, api):
+        """It lasts longer than `default_api_timeout_ms`; `position` reports it after that time."""
+        answers = Script(records(batch(0, 2)))
+        is_down = True
+
+        def script(asked):
+            return SILENCE if is_down and asked.api.name == api else answers(asked)
+
+        async def work(consumer, broker):
+            nonlocal is_down
+            with pytest.raises(PositionTimeoutError, match=f"t-0 .* {api} within 20 ms"):
+                await consumer.position(T0)
+            assert not await consumer.poll(100)
+            is_down = False
+            assert await polled(consumer, 2) == [0, 1]
+
+        scripted(script, work, default_api_timeout_ms=50, request_timeout_ms=20)
 
     def test_permanent_error_is_raised_and_retried(self):
         async def work(consumer, broker):

@@ -165,15 +165,17 @@ class Consumer(AsyncConsumerBase):
 
         Raises:
             NotAssignedError: The partition is not assigned to this consumer.
+            PositionTimeoutError: It was not found within ``default_api_timeout_ms``.
             ClientError: The offset lookup failed.
         """
         wanted = to_topic_partition(partition)
+        deadline = Deadline(self._engine.call_timeout_ms)
         while True:
             version = self._engine.version
-            position = self._engine.position(wanted)
+            position = self._engine.position(wanted, deadline)
             if position is not None:
                 return position
-            await wait_for_change(self._engine.next_change(version), Deadline(None))
+            await wait_for_change(self._engine.next_change(version), deadline)
 
     async def beginning_offsets(
         self, partitions: Iterable[PartitionLike]

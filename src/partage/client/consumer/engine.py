@@ -21,7 +21,8 @@ from partage.client.consumer.assignment_source import (
     AssignmentTarget,
     ManualAssignment,
 )
-from partage.client.consumer.errors import ConsumerClosedError
+from partage.client.consumer.deadline import Deadline
+from partage.client.consumer.errors import ConsumerClosedError, PositionTimeoutError
 from partage.client.consumer.fetch_state_machine import FetchStateMachine, RecordRange
 from partage.client.consumer.fetcher import Fetcher
 from partage.client.consumer.options import ConsumerOptions
@@ -168,10 +169,11 @@ class Engine(AssignmentTarget):
         with self._lock:
             return self._positions.paused
 
-    def position(self, partition: TopicPartition) -> int | None:
+    def position(self, partition: TopicPartition, deadline: Deadline) -> int | None:
         """Return the offset of the next record to deliver; None while it is looked up.
 
         Raises:
+            PositionTimeoutError: It is not known yet, and the deadline has passed.
             ClientError: The lookup failed.
         """
         with self._lock:
@@ -183,7 +185,14 @@ class Engine(AssignmentTarget):
         if failure is not None:
             self._wake_fetcher()
             raise failure
+        if position is None and deadline.is_expired:
+            raise PositionTimeoutError(partition, self.call_timeout_ms, self.cluster.last_failure)
         return position
+
+    @property
+    def call_timeout_ms(self) -> int:
+        """The longest time of a call, in ms."""
+        return self.cluster.options.retries.timeout_ms
 
     # Records.
 

@@ -114,6 +114,18 @@ class ReadTimeoutError(ConsumerError, TimeoutError):
         )
 
 
+class PositionTimeoutError(ConsumerError, TimeoutError):
+    """Raised if a position could not be looked up in time; the consumer goes on to try."""
+
+    def __init__(self, partition: TopicPartition, timeout_ms: int, last: Exception | None) -> None:
+        why = "" if last is None else f": {last}"
+        super().__init__(
+            f"the position of {partition} was not found within default_api_timeout_ms "
+            f"({timeout_ms}){why}"
+        )
+        self.partition = partition
+
+
 class DeserializationError(ConsumerError):
     """Raised by polls and loops if a deserializer raised an exception, which is the cause.
 

@@ -59,7 +59,7 @@ class Fetcher:
         positions: The state machine; it is used only under ``lock``.
         committed: Fetches the committed offsets of partitions.
         changed: Called, without the lock, when there may be something new for the user.
-        failed: Called with errors that concern the whole cluster.
+        failed: Called with errors that concern the whole cluster, and cannot be retried.
     """
 
     def __init__(
@@ -202,7 +202,8 @@ class Fetcher:
         except ClientError as error:
             for name in left:
                 self._ask_at[name] = self._now() + self._backoff_s(name)
-            self._failed(error)
+            if not error.is_retriable:
+                self._failed(error)
         finally:
             self._asking.difference_update(names)
 
@@ -277,7 +278,7 @@ class Fetcher:
         except ClientError as error:
             name = lookups[0].permit.partition.topic
             answer: RetryLater | PermanentFailure = PermanentFailure(error)
-            if isinstance(error, _WAITS):
+            if error.is_retriable or isinstance(error, _WAITS):
                 self._refresh_topics(one.permit.partition for one in lookups)
                 answer = RetryLater(self._retry_at_ms(name))
             with self._lock:

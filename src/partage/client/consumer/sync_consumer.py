@@ -167,15 +167,17 @@ class Consumer(SyncConsumerBase):
 
         Raises:
             NotAssignedError: The partition is not assigned to this consumer.
+            PositionTimeoutError: It was not found within ``default_api_timeout_ms``.
             ClientError: The offset lookup failed.
         """
         wanted = to_topic_partition(partition)
+        deadline = Deadline(self._engine.call_timeout_ms)
         while True:
             version = self._engine.version
-            position = self._engine.position(wanted)
+            position = self._engine.position(wanted, deadline)
             if position is not None:
                 return position
-            wait_for_change(self._engine.next_change(version), Deadline(None))
+            wait_for_change(self._engine.next_change(version), deadline)
 
     def beginning_offsets(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, int]:
         """Return the first offset of each partition, assigned or not."""

@@ -9,6 +9,7 @@ import random
 import threading
 import time
 import uuid
+import weakref
 from contextlib import AsyncExitStack
 
 import pytest
@@ -18,6 +19,7 @@ from partage.client.consumer.arguments import SubscriptionPattern
 from partage.client.errors import ClientError
 from partage.sync import Consumer
 from partage.testing import PartageWorld
+from partage.testing.world import garbage
 from partage.testing.world.errors import (
     InvariantError,
     NotSimulatedError,
@@ -104,19 +106,34 @@ def test_garbage_is_collected_at_the_same_time_in_each_run(tmp_path):
 
 
 @pytest.mark.parametrize("is_frozen", [False, True])
-def test_world_keeps_what_the_program_has_frozen(world, is_frozen):
+def test_objects_of_the_program_are_frozen_during_a_world(world, is_frozen):
+    """Also those since an earlier `gc.freeze`: each collection of a world would examine them."""
+    mine: list[object] = []
+
     async def work():
-        return gc.get_freeze_count() > 0
+        return any(each is mine for each in gc.get_objects())
 
     if is_frozen:
         gc.freeze()
     else:
         gc.unfreeze()
-    try:
-        assert run(world, work)
-        assert (gc.get_freeze_count() > 0) == is_frozen
-    finally:
-        gc.freeze()  # as in conftest.py
+    mine = [[]]
+    assert not run(world, work)
+    assert gc.get_freeze_count() == 0
+
+
+def test_garbage_of_former_worlds_is_collected_before_a_world(tmp_path, monkeypatch):
+    """Worlds leave too little time between them for Python's own collections."""
+    monkeypatch.setattr(garbage, "_LEFT_MIN", 0)
+    monkeypatch.setattr(garbage, "_LEFT_SHARE", 0)
+    left = []
+
+    async def work():
+        left.append(weakref.ref(asyncio.current_task()))
+
+    for number in range(3):
+        run(PartageWorld(number, tmp_path / str(number)), work)
+    assert [each() is None for each in left[:2]] == [True, True]
 
 
 def test_machine_is_restored_after_a_world(world):

@@ -123,9 +123,11 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
 
     Attributes:
         network: the network of the world; set before the first connection.
+        leaves_clients_open: True if clients may be collected that no code has closed.
     """
 
     network: WorldNetwork
+    leaves_clients_open = False
 
     def __init__(self, rng: Random) -> None:
         super().__init__()

@@ -7,7 +7,6 @@ modules that imported them by name. Code that would leave the world gets a `NotS
 from __future__ import annotations
 
 import asyncio
-import gc
 import itertools
 import os
 import random
@@ -26,6 +25,7 @@ from typing import Any, Final, NoReturn
 
 from partage.client.security.tls_probe import speaks_tls
 from partage.testing.world.errors import NotSimulatedError
+from partage.testing.world.garbage import WORLD_GARBAGE
 from partage.testing.world.ordered_sets import ordered_sets
 from partage.testing.world.virtual_loop import VirtualLoop
 
@@ -89,29 +89,21 @@ def simulated_environment(loop: VirtualLoop, rng: Random) -> Iterator[None]:
             *_needless_timeouts(),
         ]
     ]
-    state, collects = random.getstate(), gc.isenabled()
+    state = random.getstate()
     random.seed(rng.getrandbits(64))
-    gc.disable()  # the loop collects at repeatable times
-    gc.collect(1)  # so that later collections of young objects find only those of the world
-    may_freeze = not gc.get_freeze_count()  # the program may have frozen objects itself
-    if may_freeze:
-        gc.freeze()  # full collections find only objects of the world, too, and take less time
-    _replace(replacements)
-    for owner, name, original, replacement in methods:
-        setattr(owner, name, in_world(original, replacement))
-    try:
-        with ordered_sets():
-            yield
-    finally:
-        for owner, name, original, _ in methods:
-            setattr(owner, name, original)
-        # Also in modules that were imported in the world.
-        _replace({call: original for original, call in replacements.items()})
-        random.setstate(state)
-        if may_freeze:
-            gc.unfreeze()
-        if collects:
-            gc.enable()
+    with WORLD_GARBAGE.frozen():
+        _replace(replacements)
+        for owner, name, original, replacement in methods:
+            setattr(owner, name, in_world(original, replacement))
+        try:
+            with ordered_sets():
+                yield
+        finally:
+            for owner, name, original, _ in methods:
+                setattr(owner, name, original)
+            # Also in modules that were imported in the world.
+            _replace({call: original for original, call in replacements.items()})
+            random.setstate(state)
 
 
 def _refused_methods() -> list[tuple[Any, str, Callable[..., Any]]]:

@@ -23,6 +23,7 @@ from partage.testing.world.event_loop import WorldLoop
 from partage.testing.world.fault_injection import FaultInjection
 from partage.testing.world.idle_polls import IdlePolls
 from partage.testing.world.network import TEST_HOST, WorldNetwork
+from partage.testing.world.open_clients import accept_open_clients
 from partage.testing.world.patches import simulated_environment
 from partage.testing.world.process import Main, WorldProcess, current_process
 from partage.testing.world.request_recorder import RequestRecorder
@@ -249,6 +250,7 @@ class PartageWorld(FaultInjection):
             for process in [*self._processes.values(), *self._ended]:
                 process.task = None
             self._ended.clear()
+            accept_open_clients(self._loop)
             gc.collect()
 
     # Brokers

@@ -12,6 +12,7 @@ import pytest
 
 import partage
 from partage.client.consumer import CommitFailedError, OffsetAndMetadata, group_subscription
+from partage.client.consumer.group_assignment import GroupAssignment
 from partage.client.group.offsets import IdentifiedOffsets
 from partage.member.outcome import ListenerCallback
 from partage.model.errors import ErrorCode
@@ -126,6 +127,31 @@ class TestOrder:
         consumer.commit({T0: 8})
         by_itself.result(30)
         assert stored(consumer, T0) == [8]
+
+
+def test_auto_commit_waits_for_the_last_one(faults, servers, topic, monkeypatch):
+    """Otherwise, commits pile up while the coordinator is silent."""
+    started = []
+    commit = GroupAssignment.auto_commit
+
+    def count(owner, offsets):
+        started.append(offsets)
+        return commit(owner, offsets)
+
+    monkeypatch.setattr(GroupAssignment, "auto_commit", count)
+    options = {"enable_auto_commit": True, "auto_commit_interval_ms": 1}
+    with Consumer(servers, group_id="g", **options) as consumer:
+        consumer.assign([T0])
+        consumer.seek(T0, 5)
+        with faults.hold("OffsetCommit") as held:
+            consumer.poll(20)
+            held.wait()
+            for _ in range(5):
+                consumer.poll(10)
+            assert len(started) == 1
+            consumer.seek(T0, 8)
+        eventually(lambda: consumer.poll(10) is not None and stored(consumer, T0) == [8])
+        assert len(started) > 1
 
 
 def test_commits_end_within_the_timeout_of_calls(faults, servers, topic):

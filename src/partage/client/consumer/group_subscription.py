@@ -60,6 +60,7 @@ class GroupSubscription:
         self._commit_interval_s = options.auto_commit_interval_ms / 1000
         self.has_auto_commit = options.enable_auto_commit
         self._commit_at_s = time.monotonic() + self._commit_interval_s
+        self._auto_commit: Future[None] | None = None  # the last one after an interval
         self._embedding = ConsumerProtocol(options.assignors, options.client_rack)
 
     @property
@@ -190,15 +191,16 @@ class GroupSubscription:
         self._engine.wake()
 
     def commit_if_due(self) -> None:
-        """Start an auto commit of the positions if its interval has passed.
+        """Start an auto commit of the positions if its interval has passed, and the last has ended.
 
         Call it when the user polls: then all records delivered before count as processed.
         """
         if not self.has_auto_commit or self._assignment is None:
             return
-        if time.monotonic() >= self._commit_at_s:
+        is_under_way = self._auto_commit is not None and not self._auto_commit.done()
+        if time.monotonic() >= self._commit_at_s and not is_under_way:
             self._commit_at_s = time.monotonic() + self._commit_interval_s
-            self._engine.submit(self._assignment.auto_commit(self.positions()))
+            self._auto_commit = self._engine.submit(self._assignment.auto_commit(self.positions()))
 
     def commit_before_leave(self, timeout_s: float | None) -> None:
         """Make the last auto commit before a leave, if enabled, and wait for it."""

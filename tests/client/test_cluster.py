@@ -19,7 +19,7 @@ from partage.client import (
 )
 from partage.wire.apis.metadata import MetadataResponse, MetadataTopic
 
-from .scripted_broker import CLOSE, ScriptedBroker
+from .scripted_broker import CLOSE, SILENCE, ScriptedBroker
 
 QUICK = RetryPolicy(attempts_max=3, backoff_ms=1, backoff_max_ms=1)
 OPTIONS = ClientOptions(retries=QUICK)
@@ -42,6 +42,21 @@ def run(main, script=lambda asked: None, options=OPTIONS):
 def described(error):
     topic = MetadataTopic(error_code=error, name="t", partitions=[])
     return MetadataResponse(brokers=[], topics=[topic])
+
+
+def test_callers_at_the_same_time_share_an_attempt_to_connect():
+    async def main(cluster, broker):
+        failed = [asyncio.ensure_future(cluster.connect_to(broker.address)) for _ in range(5)]
+        for each in failed:
+            with pytest.raises(ConnectError):
+                await each
+        attempts = broker.connections
+        broker.script = lambda asked: None
+        made = await asyncio.gather(*(cluster.connect_to(broker.address) for _ in range(5)))
+        return attempts, broker.connections - attempts, len(set(made))
+
+    options = ClientOptions(connect_timeout_ms=50)
+    assert run(main, lambda asked: SILENCE, options) == (1, 1, 1)
 
 
 def test_topic_metadata_is_cached():

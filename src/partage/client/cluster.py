@@ -71,6 +71,7 @@ class Cluster:
         self._credentials = Credentials(self.options.security)
         self._connections: dict[Address, Connection] = {}
         self._locks: dict[Address, asyncio.Lock] = {}
+        self._connect_failures: dict[Address, ClientError] = {}  # of the last attempts
         self._brokers: dict[int, Address] = {}
         #: The brokers of the last metadata response, by id.
         self.brokers: dict[int, BrokerMetadata] = {}
@@ -237,21 +238,32 @@ class Cluster:
     async def connect_to(self, address: Address) -> Connection:
         """Return the connection to the broker at a bootstrap address or an advertised one.
 
+        Callers at the same time share one attempt, also its failure.
+
         Raises:
             ConnectError: The broker cannot be reached there.
         """
         known = self._connections.get(address)
         if known is not None and known.is_open:
             return known
-        async with self._locks.setdefault(address, asyncio.Lock()):
+        lock = self._locks.setdefault(address, asyncio.Lock())
+        has_waited = lock.locked()
+        async with lock:
             known = self._connections.get(address)
             if known is not None and known.is_open:
                 return known
             if self._is_closed:
                 raise ConnectError(address, "this client is closed")
-            made = await Connection.open(address, self.options, self._credentials)
-            if known is not None and known.was_closed_unanswered:
-                await made.check_sasl_not_required()
+            if has_waited and (failure := self._connect_failures.get(address)):
+                raise failure
+            self._connect_failures.pop(address, None)
+            try:
+                made = await Connection.open(address, self.options, self._credentials)
+                if known is not None and known.was_closed_unanswered:
+                    await made.check_sasl_not_required()
+            except ClientError as error:
+                self._connect_failures[address] = error
+                raise
             self._connections[address] = made
             self._logged_unreachable.discard(address)
             self._has_answered = True

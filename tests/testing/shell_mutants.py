@@ -201,10 +201,10 @@ LATER_SHELL_MUTANTS = (
         _CLUSTER,
         "        known = self._connections.get(address)\n"
         "        if known is not None and known.is_open:\n"
-        "            return known\n        async with",
+        "            return known\n        lock =",
         "        known = self._connections.get(address)\n"
         "        if known is not None:\n"
-        "            return known\n        async with",
+        "            return known\n        lock =",
     ),
     Mutant(
         "two tasks open two connections to a broker",
@@ -282,8 +282,8 @@ LATER_SHELL_MUTANTS = (
     Mutant(
         "requests never time out",
         "partage.client.connection",
-        "        if not answer.done():\n            failure = RequestTimeoutError",
-        "        if answer.done():\n            failure = RequestTimeoutError",
+        "        if answer is not None:\n            failure = RequestTimeoutError",
+        "        if answer is None:\n            failure = RequestTimeoutError",
     ),
     Mutant(
         "the broker does not end the fetch of a lost connection",
@@ -306,9 +306,9 @@ LATER_SHELL_MUTANTS = (
     Mutant(
         "positions are committed at each poll",
         _GROUP,
-        "        if time.monotonic() >= self._commit_at_s:\n"
+        "        if time.monotonic() >= self._commit_at_s and not is_under_way:\n"
         "            self._commit_at_s = time.monotonic() + self._commit_interval_s\n",
-        "        if time.monotonic() >= self._commit_at_s:\n",
+        "        if time.monotonic() >= self._commit_at_s and not is_under_way:\n",
     ),
     Mutant(
         "metadata is refreshed five times a second",

@@ -147,9 +147,18 @@ class CoordinatorHistory:
 
         observe_response(inbound, answered)
 
-    def on_topics(self, topics: Iterable[tuple[str, bytes, int]]) -> None:
-        """Record the topics: name, id and number of partitions of each."""
-        self.append(history.ConsumerTopicsChanged(at_ms=self._now_ms(), topics=tuple(topics)))
+    def on_topics(self, topics: Iterable[tuple[str, bytes, int]], *, is_known: bool = True) -> None:
+        """Record the topics.
+
+        Args:
+            topics: The name, the id and the number of partitions of each.
+            is_known: False while they change.
+        """
+        self.append(
+            history.ConsumerTopicsChanged(
+                at_ms=self._now_ms(), topics=tuple(topics), is_known=is_known
+            )
+        )
 
     def on_process_end(self, process: str) -> None:
         """Record that a process was killed or has ended, if it is a broker."""

@@ -336,6 +336,7 @@ class _ShellWorld:
         groups = {plan.group for plan in self._scenario.readers.values() if plan.has_pattern}
         if groups:
             await asyncio.sleep(rng.uniform(0, self._scenario.faults_within_s / 2))
+            self._tell_coordinators(is_known=False)
             await self._admin.create_topic(NEW_TOPIC)
             self._on_new_partition(TopicPartition(NEW_TOPIC, 0))
             for group in groups:
@@ -347,14 +348,19 @@ class _ShellWorld:
     async def _grow_topic(self) -> None:
         """Add a partition to the topic that all readers read."""
         count = self._partition_counts["t"]
+        self._tell_coordinators(is_known=False)
         await self._admin.create_partitions("t", count + 1)
         self._on_new_partition(TopicPartition("t", count))
 
     def _on_new_partition(self, partition: TopicPartition) -> None:
         self._partition_counts[partition.topic] = partition.partition + 1
-        self._coordinators.on_topics(self._watch.topics(self._partition_counts))
+        self._tell_coordinators()
         leader = Address(self._world.leader(*partition), PORT)
         self._writers[0].add(partition, leader)
+
+    def _tell_coordinators(self, *, is_known: bool = True) -> None:
+        topics = self._watch.topics(self._partition_counts)
+        self._coordinators.on_topics(topics, is_known=is_known)
 
     @property
     def _admin(self) -> WorldAdmin:

@@ -273,6 +273,17 @@ class TestHandingOut:
         assert stretches(positions.collect(None, yes)) == [(A, 3, 5)]
         assert asked(positions.fetches(EVERYWHERE, 0)) == {1: [(A, 5)]}
 
+    def test_put_back_before_offsets_without_records_is_collected_again(self):
+        """A control batch follows: a loop that stops before the last record does not skip it."""
+        positions = made(A)
+        fetch(positions, part(0, 5))
+        fetch(positions, FetchedData(FetchedChunk(5, 6, 0, None)))
+        (one,) = positions.collect(None, yes, parts_max=1)
+        assert positions.position(A) == 5
+        positions.put_back(one, 3)
+        assert stretches(positions.collect(None, yes)) == [(A, 3, 5)]
+        assert positions.position(A) == 6
+
     def test_put_back_after_seek_is_dropped(self):
         positions = made(A)
         fetch(positions, part(0, 5))

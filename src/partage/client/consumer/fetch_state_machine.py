@@ -410,6 +410,8 @@ class FetchStateMachine:
                     # A range has at most as many records as offsets; compaction only removes
                     # records.
                     left -= one.to_offset - one.from_offset
+                if len(taken) == parts_max:
+                    break  # a lent range may come back, so the position stays at its end
             if taken and taken[-1].permit is state.permit:
                 self._states[state.partition] = self._states.pop(state.partition)
         return taken

@@ -49,6 +49,7 @@ class OwnedPlace:
         since_s: When the listener was told.
         next_offset: The offset that must come next; None before the first record.
         is_paused: True while no record may come.
+        is_reset: True from a seek to the beginning, which is looked up, to the next record.
         restarted_s: When it was told, or of the last seek.
         behind: The time since which a position is not committed, and the position.
         passed: The number of polls that did not serve it, although its records were there.
@@ -59,6 +60,7 @@ class OwnedPlace:
     restarted_s: float
     next_offset: int | None = None
     is_paused: bool = False
+    is_reset: bool = False
     behind: tuple[float, int] | None = None
     passed: int = 0
     owned_max: int = 0
@@ -270,10 +272,12 @@ class DeliveryRules:
         if self._now_s() > end_s + _REACTION_S:
             self._report("callbacks", f"{run.name} revokes partitions after its session has ended")
 
-    def on_seek(self, run: ReaderRun, partition: TopicPartition, offset: int) -> None:
-        """Note that a process continues at an offset."""
+    def on_seek(
+        self, run: ReaderRun, partition: TopicPartition, offset: int, *, is_reset: bool = False
+    ) -> None:
+        """Note that a process continues at an offset; ``is_reset`` if its client looks it up."""
         place = run.owned[partition]
-        place.next_offset, place.restarted_s = offset, self._now_s()
+        place.next_offset, place.is_reset, place.restarted_s = offset, is_reset, self._now_s()
 
     def committed(self, group: str, partition: TopicPartition) -> int | None:
         """Return the committed offset of a group; None if there is none."""
@@ -318,7 +322,7 @@ class DeliveryRules:
                 )
         elif offset != place.next_offset:
             self._report("order", f"{run.name} read {where} instead of {place.next_offset}")
-        place.next_offset = offset + 1
+        place.next_offset, place.is_reset = offset + 1, False
         self._check_delay(run, partition, offset)
         read = self.read[run.group][partition]
         if offset in read and not self._may_repeat:

@@ -428,7 +428,7 @@ class Reader:
                 partition = rng.choice(started)
                 if rng.random() < _SEEK_BEGIN_SHARE:
                     consumer.seek_to_beginning(partition)
-                    self._rules.on_seek(run, partition, 0)
+                    self._rules.on_seek(run, partition, 0, is_reset=True)
                     return
                 offset = max(0, (places[partition] or 0) - rng.randint(0, _SEEK_RECORDS_MAX))
                 consumer.seek(partition, offset)
@@ -497,4 +497,9 @@ def _places(run: ReaderRun) -> dict[TopicPartition, int | None]:
 
 
 def _next_offsets(run: ReaderRun) -> dict[TopicPartition, int]:
-    return {p: place.next_offset for p, place in run.owned.items() if place.next_offset is not None}
+    """Return the positions that a commit certainly includes: those that the client knows."""
+    return {
+        p: place.next_offset
+        for p, place in run.owned.items()
+        if place.next_offset is not None and not place.is_reset
+    }

@@ -67,6 +67,8 @@ _ARRIVAL_S: Final = 0.01
 #: broker.
 _ATTEMPTS_MAX: Final = 25
 _REFUSED_MAX: Final = 40
+#: The most tasks of a consumer that do the same, such as commits.
+_TASKS_MAX: Final = 8
 _FIRST_PRODUCER_ID: Final = 900_000
 
 
@@ -305,6 +307,10 @@ class _ShellWorld:
                 tried = world.connection_attempts(name) - before
                 if tried > attempts_max:
                     world.break_rule("flood", f"{name} tried to connect {tried} times in a second")
+            tasks = Counter(work.__qualname__ for work in _client_work())
+            for name, count in tasks.items():
+                if count > _TASKS_MAX * len(self._readers):
+                    world.break_rule("flood", f"{count} tasks of consumers run {name}")
             for (name, partition), failed in refused.items():
                 if name in self._readers and failed > refused_max:
                     world.break_rule(
@@ -551,16 +557,16 @@ class _ShellWorld:
         consumers = {*self._readers, "manual-reader"}
         if any(fault.kind == "kill" and fault.target in consumers for fault in world.plan):
             return  # the tasks of killed processes stay until the world ends
-        for task in _client_tasks():
-            world.break_rule("close", f"a task of a client is left: {task.get_coro()}")
+        for work in _client_work():
+            world.break_rule("close", f"a task of a client is left: {work}")
         for callback in world.pending_timers():
             if (getattr(callback, "__module__", None) or "").startswith("partage.client."):
                 world.break_rule("close", f"a timer of a client is left: {callback}")
 
 
-def _client_tasks() -> Iterator[asyncio.Task[object]]:
-    """Yield the tasks that run code of the client."""
+def _client_work() -> Iterator[CoroutineType[Any, Any, Any]]:
+    """Yield the coroutines of tasks that run code of the client."""
     for task in asyncio.all_tasks():
         work = task.get_coro()
         if isinstance(work, CoroutineType) and "/partage/client/" in work.cr_code.co_filename:
-            yield task
+            yield work

@@ -318,6 +318,8 @@ class StableGroups:
             return  # each lookup of the coordinator would wait behind a fetch until the next reset
         owned = {name: set(self._rules.owned(name)) for name in self._readers}
         for _ in range(_RESETS):
+            # a reader without records to deliver always has a fetch under way
+            fetching = {name for name, reader in self._readers.items() if not reader.is_behind}
             for name in self._readers:
                 self._fetch_retry_rules.on_reset(name)
                 self._world.reset_connections(name)
@@ -326,7 +328,7 @@ class StableGroups:
             await asyncio.sleep(_RESET_S)
             for name, reader in self._readers.items():
                 is_busy = reader.is_behind or reader.owns_nothing
-                if not self.counts(name).get("Fetch") and not is_busy:
+                if name in fetching and not self.counts(name).get("Fetch") and not is_busy:
                     self._world.break_rule(
                         "reconnect", f"{name} sent no Fetch within {_RESET_S:g} s after a reset"
                     )

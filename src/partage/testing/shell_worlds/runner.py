@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from types import CoroutineType
-from typing import Final
+from typing import Any, Final
 
 from partage.broker.net.inbound_request import InboundRequest
 from partage.lab.names import CONSUMER_GROUP

@@ -9,19 +9,12 @@ from typing import Final
 
 from partage.testing.recipe_worlds.recipe_process import RecipeProcess
 from partage.testing.recipe_worlds.scenario import RecipeScenario
-from partage.testing.world.fault_injection import ConnectionFault
+from partage.testing.shell_worlds.session_fault import disturb_session
+from partage.testing.world.fault_injection import CONNECTION_FAULTS
 from partage.testing.world.world import PartageWorld
 
-#: The brokers' default session timeout in ZooKeeper.
-_BROKER_SESSION_S: Final = 6.0
 #: The longest delay in a slow network.
 _LATENCY_S: Final = 0.6
-_CONNECTION_FAULTS: Final[tuple[ConnectionFault, ...]] = (
-    "reset",
-    "stall",
-    "lose_request",
-    "lose_response",
-)
 
 
 _Cause = Callable[[Random], Awaitable[None]]
@@ -127,22 +120,13 @@ class RecipeFaults:
             self._world.restart(broker)
 
     async def _fail_connection(self, rng: Random) -> None:
-        kind = rng.choice(_CONNECTION_FAULTS)
+        kind = rng.choice(CONNECTION_FAULTS)
         self._world.fail_connection(
             self._draw_process(rng), kind, rng, for_s=rng.choice((0.5, 3, 10))
         )
 
     async def _fail_session(self, rng: Random) -> None:
-        """Let the coordinator lose its ZooKeeper session, or almost lose it."""
-        world = self._world
-        broker = world.coordinator(self._group)
-        if broker is None or not world.is_running(broker):
-            return
-        for_s = _BROKER_SESSION_S * rng.choice((0.3, 0.7, 1, 1.5, 3)) * rng.uniform(0.9, 1.1)
-        match rng.choice(("cut", "cut", "pause", "expire")):
-            case "cut":
-                world.cut(broker, world.zookeeper, for_s)
-            case "pause":
-                world.pause(broker, for_s)
-            case "expire":
-                world.expire_session(broker)
+        """Disturb the ZooKeeper session of the coordinator."""
+        broker = self._world.coordinator(self._group)
+        if broker is not None and self._world.is_running(broker):
+            disturb_session(self._world, broker, rng)

@@ -11,18 +11,11 @@ from partage.lab.environment.disk import IO_ERRORS
 from partage.testing.shell_worlds.admin import WorldAdmin
 from partage.testing.shell_worlds.reader import Reader
 from partage.testing.shell_worlds.scenario import ShellScenario
-from partage.testing.world.fault_injection import ConnectionFault
+from partage.testing.shell_worlds.session_fault import disturb_session
+from partage.testing.world.fault_injection import CONNECTION_FAULTS
 from partage.testing.world.world import PartageWorld
 
-#: The brokers' default session timeout in ZooKeeper.
-_SESSION_S: Final = 6.0
 _DISK_FAULTS: Final = tuple(sorted(IO_ERRORS))
-_CONNECTION_FAULTS: Final[tuple[ConnectionFault, ...]] = (
-    "reset",
-    "stall",
-    "lose_request",
-    "lose_response",
-)
 #: A reader may be paused or cut off while it closes.
 _RESTART_S: Final = 300.0
 #: A heartbeat is up to a second old when a pause begins.
@@ -118,7 +111,7 @@ class FaultPhase:
                 rng.uniform(0, scenario.faults_within_s / scenario.connection_faults)
             )
             name = rng.choice(sorted(self._readers))
-            kind: ConnectionFault = rng.choice(_CONNECTION_FAULTS)
+            kind = rng.choice(CONNECTION_FAULTS)
             world.fail_connection(name, kind, rng, for_s=rng.choice((0.5, 3, 10)))
 
     async def _fail_disks(self) -> None:
@@ -132,27 +125,15 @@ class FaultPhase:
             world.fail_disk(rng.choice(world.brokers), operation, code, for_s)
 
     async def _fail_sessions(self) -> None:
-        """Let the coordinator of a group lose its ZooKeeper session, or almost lose it.
-
-        Clients reach a broker that is cut off from ZooKeeper. A broker that pauses may go on
-        without knowing that another one has taken over.
-        """
+        """Disturb the ZooKeeper sessions of coordinators."""
         world, scenario = self._world, self._scenario
         count = scenario.session_faults if len(world.brokers) > 1 else 0
         rng = Random(f"sessions {scenario.seed}")
         for _ in range(count):
             await asyncio.sleep(rng.uniform(0, scenario.faults_within_s / count))
             broker = world.coordinator(rng.choice(sorted(self._groups)))
-            if broker is None or not world.is_running(broker):
-                continue
-            for_s = _SESSION_S * rng.choice((0.3, 0.7, 1, 1.5, 3)) * rng.uniform(0.9, 1.1)
-            match rng.choice(("cut", "cut", "pause", "expire")):
-                case "cut":
-                    world.cut(broker, world.zookeeper, for_s)
-                case "pause":
-                    world.pause(broker, for_s)
-                case "expire":
-                    world.expire_session(broker)
+            if broker is not None and world.is_running(broker):
+                disturb_session(world, broker, rng)
 
     async def _remove_members(self) -> None:
         """Let an administrator remove members."""

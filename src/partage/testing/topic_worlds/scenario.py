@@ -33,7 +33,7 @@ class TopicMemberPlan(msgspec.Struct, frozen=True, kw_only=True):
         work_s: The longest time between two polls, in seconds.
         changes_topics: It subscribes to other topics now and then.
         has_failing_assignor: Its assignor fails now and then, while the faults happen.
-        iterates: It reads with ``async for`` instead of ``poll``.
+        iterates: It reads with ``async for`` in most turns, otherwise with ``poll``.
         pauses: It pauses and resumes partitions.
         has_pattern: It subscribes to a pattern that matches all topics.
         drains: It hands its partitions over before it leaves.

@@ -41,6 +41,8 @@ _RETRY_S: Final = 0.2
 _REFUSED_S: Final = 2.0
 _CLOSE_S: Final = 10.0
 _ITERATED_MAX: Final = 5
+#: The share of the turns in which a reader with a loop polls: its loop has records left then.
+_POLL_SHARE: Final = 0.2
 _PAUSE_SHARE: Final = 0.2
 _RESUME_SHARE: Final = 0.1
 _CHANGE_SHARE: Final = 0.05
@@ -203,7 +205,7 @@ class TopicMember:
 
     async def _take_turn(self, consumer: Consumer, run: MemberRun) -> None:
         began_s, was_calm = self._world.elapsed_s, self.is_calm
-        if self._plan.iterates:
+        if self._plan.iterates and self._rng.random() >= _POLL_SHARE:
             count = await self._take_records(consumer, run)
         else:
             records = await consumer.poll(_POLL_MS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from random import Random
-from typing import Literal
+from typing import Final, Literal, get_args
 
 from partage.testing.world.brokers import WorldBrokers
 from partage.testing.world.event_loop import WorldLoop
@@ -18,6 +18,7 @@ from partage.testing.world.zookeeper import ZOOKEEPER, WorldZooKeeper
 #: The faults of one connection. Its next request or the next response is lost, and all later bytes,
 #: without a reset.
 ConnectionFault = Literal["reset", "stall", "lose_request", "lose_response"]
+CONNECTION_FAULTS: Final[tuple[ConnectionFault, ...]] = get_args(ConnectionFault)
 
 
 class FaultInjection(ABC):

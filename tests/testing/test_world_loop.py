@@ -13,6 +13,7 @@ import weakref
 from contextlib import AsyncExitStack
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
 from partage import Consumer as AsyncConsumer
 from partage.client.consumer.arguments import SubscriptionPattern
@@ -134,6 +135,47 @@ def test_garbage_of_former_worlds_is_collected_before_a_world(tmp_path, monkeypa
     for number in range(3):
         run(PartageWorld(number, tmp_path / str(number)), work)
     assert [each() is None for each in left[:2]] == [True, True]
+
+
+def test_wall_clock_of_a_process_is_wrong_also_after_a_restart(world):
+    seen = []
+
+    async def look():
+        seen.append((time.time(), time.time_ns(), time.monotonic()))
+        await asyncio.sleep(5)
+        seen.append((time.time(), time.time_ns(), time.monotonic()))
+
+    async def work():
+        world.process(look, name="worker")
+        await asyncio.sleep(1)
+        before_s = time.time()
+        world.set_wall_clock("worker", -30)
+        assert time.time() == before_s, "the clock of the test is right"
+        await asyncio.sleep(5)
+        world.restart("worker")
+        await asyncio.sleep(1)
+
+    run(world, work)
+    (first, first_ns, began), (later, later_ns, ended), (restarted, _, _) = seen
+    assert ended - began == pytest.approx(5, abs=0.1)
+    assert later - first == pytest.approx(-25, abs=0.1)
+    assert later_ns - first_ns == pytest.approx(-25e9, abs=1e8)
+    assert restarted < later + 2
+
+
+def test_wall_clock_of_a_broker_is_wrong(world):
+    """Records without a timestamp of their producer get that of the broker."""
+
+    async def work():
+        configs = {"message.timestamp.type": "LogAppendTime"}
+        await world.create_topic("t", configs=configs)
+        world.set_wall_clock(world.broker, 3_600)
+        async with AIOKafkaProducer(bootstrap_servers=world.bootstrap_servers) as producer:
+            await producer.send_and_wait("t", b"a")
+        (record,) = world.records("t")
+        return record.timestamp / 1000 - time.time()
+
+    assert run(world, work) == pytest.approx(3_600, abs=1)
 
 
 def test_machine_is_restored_after_a_world(world):

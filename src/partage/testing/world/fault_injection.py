@@ -13,6 +13,7 @@ from partage.testing.world.fault import Fault, draw_fault
 from partage.testing.world.network import WorldNetwork
 from partage.testing.world.process import WorldProcess
 from partage.testing.world.story import Story
+from partage.testing.world.wall_clocks import WallClocks
 from partage.testing.world.zookeeper import ZOOKEEPER, WorldZooKeeper
 
 #: The faults of one connection. Its next request or the next response is lost, and all later bytes,
@@ -46,6 +47,7 @@ class FaultInjection(ABC):
         self._fault_rng = rng
         self._starts: dict[str, Callable[[], WorldProcess]] = {}
         self._processes: dict[str, WorldProcess] = {}
+        self._wall_clocks = WallClocks()
 
     @property
     def broker(self) -> str:
@@ -126,6 +128,23 @@ class FaultInjection(ABC):
                 process.resume()
 
             self._loop.call_later(for_s, resume)
+
+    def set_wall_clock(self, name: str, ahead_s: float) -> None:
+        """Let the wall clock of a process be wrong from now on, also after restarts.
+
+        `time.time` and the clock of a broker then return another time. `time.monotonic` and timers
+        do not change, as on a real machine.
+
+        Args:
+            name: the process.
+            ahead_s: how far it is ahead of the world's time, in seconds; less than 0 is behind.
+
+        Raises:
+            ValueError: there is no such process.
+        """
+        self._known(name)
+        self._story.note(name, f"its wall clock is {ahead_s:+.1f} s off", "fault")
+        self._wall_clocks.set(name, ahead_s)
 
     def cut(self, one: str, other: str, for_s: float | None = None) -> None:
         """Hold all bytes between two processes, for a time or until `heal`.

@@ -28,6 +28,7 @@ from partage.testing.world.errors import NotSimulatedError
 from partage.testing.world.garbage import WORLD_GARBAGE
 from partage.testing.world.ordered_sets import ordered_sets
 from partage.testing.world.virtual_loop import VirtualLoop
+from partage.testing.world.wall_clocks import WallClocks
 
 #: The wall clock at the start of every world, in seconds: 2026-01-01T00:00:00Z.
 START_WALL_S: Final = 1_767_225_600
@@ -52,7 +53,9 @@ _UNPATCHED: Final = ("_pytest", "pytest", "pluggy", "xdist", "execnet", "hypothe
 
 
 @contextmanager
-def simulated_environment(loop: VirtualLoop, rng: Random) -> Iterator[None]:
+def simulated_environment(
+    loop: VirtualLoop, rng: Random, wall_clocks: WallClocks
+) -> Iterator[None]:
     """Replace the machine's time and randomness, and refuse sockets and threads.
 
     Other threads of the test run keep the machine's functions. Only the loop collects garbage.
@@ -78,7 +81,7 @@ def simulated_environment(loop: VirtualLoop, rng: Random) -> Iterator[None]:
 
     replacements: dict[Any, Callable[..., Any]] = {
         original: (clock_in_world if original in _CLOCKS else in_world)(original, replacement)
-        for original, replacement in _replacements(loop, rng).items()
+        for original, replacement in _replacements(loop, rng, wall_clocks).items()
     }
     methods = [
         (owner, name, getattr(owner, name), replacement)
@@ -192,17 +195,20 @@ def _modules() -> list[Any]:
     return [module for name, module in list(sys.modules.items()) if not name.startswith(_UNPATCHED)]
 
 
-def _replacements(loop: VirtualLoop, rng: Random) -> dict[Any, Callable[..., Any]]:
+def _replacements(
+    loop: VirtualLoop, rng: Random, wall_clocks: WallClocks
+) -> dict[Any, Callable[..., Any]]:
     monotonic = loop.time
 
     def monotonic_ns() -> int:
         return round(loop.time() * 1e9)
 
     def wall() -> float:
-        return START_WALL_S + loop.elapsed_s
+        return START_WALL_S + loop.elapsed_s + wall_clocks.ahead_s()
 
     def wall_ns() -> int:
-        return START_WALL_S * 1_000_000_000 + round(loop.elapsed_s * 1e9)
+        elapsed_s = loop.elapsed_s + wall_clocks.ahead_s()
+        return START_WALL_S * 1_000_000_000 + round(elapsed_s * 1e9)
 
     def clock_s(clock: int) -> float:
         return wall() if clock == time.CLOCK_REALTIME else loop.time()

@@ -59,6 +59,36 @@ def test_callers_at_the_same_time_share_an_attempt_to_connect():
     assert run(main, lambda asked: SILENCE, options) == (1, 1, 1)
 
 
+def test_cancelled_caller_does_not_end_the_attempt_of_others():
+    async def main(cluster, broker):
+        first, second = (
+            asyncio.ensure_future(cluster.connect_to(broker.address)) for _ in range(2)
+        )
+        await asyncio.sleep(0)
+        first.cancel()
+        assert (await second).is_open
+        return broker.connections
+
+    assert run(main) == 1
+
+
+def test_close_ends_an_attempt_to_connect():
+    is_asked = asyncio.Event()
+
+    def script(asked):
+        is_asked.set()
+        return SILENCE
+
+    async def main(cluster, broker):
+        connecting = asyncio.ensure_future(cluster.connect_to(broker.address))
+        await is_asked.wait()
+        cluster.close()
+        with pytest.raises(ConnectError, match="this client is closed"):
+            await connecting
+
+    run(main, script)
+
+
 def test_topic_metadata_is_cached():
     async def main(cluster, broker):
         broker.topics = {"t": 3, "u": 1}

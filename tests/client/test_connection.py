@@ -288,7 +288,7 @@ class TestEnding:
             ]
             answer = await connection.send(METADATA, ALL)
             assert connection.is_open
-            assert not connection._given_up
+            assert not connection._abandoned_timeouts
             return [topic.name for topic in answer.topics]
 
         assert run(main, script) == ["t"]

@@ -201,17 +201,16 @@ LATER_SHELL_MUTANTS = (
         _CLUSTER,
         "        known = self._connections.get(address)\n"
         "        if known is not None and known.is_open:\n"
-        "            return known\n        lock =",
+        "            return known\n        if self._is_closed",
         "        known = self._connections.get(address)\n"
         "        if known is not None:\n"
-        "            return known\n        lock =",
+        "            return known\n        if self._is_closed",
     ),
     Mutant(
         "two tasks open two connections to a broker",
         _CLUSTER,
-        "            if known is not None and known.is_open:\n                return known\n"
-        "            if self._is_closed",
-        "            if self._is_closed",
+        "        attempt = self._connecting.get(address)\n",
+        "        attempt = None\n",
     ),
     Mutant(
         "failed fetches are repeated without a pause",

@@ -227,6 +227,24 @@ def test_paused_coordinator_does_not_answer_when_it_continues(world: PartageWorl
     assert read == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("fault", ["cut", "pause"])
+def test_broker_knows_that_its_session_was_ended(world: PartageWorld, fault: str) -> None:
+    """Otherwise it would answer until the end of its lease, while another one takes over."""
+    read: list[bytes] = []
+
+    async def work() -> None:
+        former = await start_group(world, read)
+        world.expire_session(former)
+        if fault == "cut":
+            world.cut(former, world.zookeeper, 3)
+        else:
+            world.pause(former, 1)
+        assert await await_takeover(world, former) < SESSION_S
+        await asyncio.sleep(10)
+
+    run(world, work)
+
+
 def test_broker_without_zookeeper_is_started_again(world: PartageWorld) -> None:
     async def work() -> None:
         await world.create_topic("t", partitions=3)

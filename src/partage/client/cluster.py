@@ -6,6 +6,7 @@ import asyncio
 import difflib
 import logging
 from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -25,6 +26,7 @@ from partage.client.metadata_recovery import MetadataRecovery
 from partage.client.options import ClientOptions, RetryPolicy
 from partage.client.retries import Retries
 from partage.client.security.credentials import Credentials
+from partage.client.shared_attempt import AttemptCancelledError, SharedAttempt
 from partage.model.addresses import Address
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
@@ -41,6 +43,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+_CLOSED = "this client is closed"
 
 
 class Cluster:
@@ -70,15 +73,12 @@ class Cluster:
         self.options = options or ClientOptions()
         self._credentials = Credentials(self.options.security)
         self._connections: dict[Address, Connection] = {}
-        self._locks: dict[Address, asyncio.Lock] = {}
-        self._connect_failures: dict[Address, ClientError] = {}  # of the last attempts
+        self._connecting: dict[Address, SharedAttempt[Connection]] = {}
         self._brokers: dict[int, Address] = {}
         #: The brokers of the last metadata response, by id.
         self.brokers: dict[int, BrokerMetadata] = {}
         #: The cluster id, or None before the first response and from the oldest brokers (KIP-78).
         self.cluster_id: str | None = None
-        #: The error of the last attempt of any operation; None after a success of `with_retries`.
-        self.last_failure: ClientError | None = None
         self._topics: dict[str, tuple[TopicMetadata, float]] = {}
         self._recovery = MetadataRecovery(
             self.options.metadata_recovery_strategy,
@@ -102,6 +102,8 @@ class Cluster:
     def close(self) -> None:
         """Close all connections. Pending requests fail with `ConnectionLostError`."""
         self._is_closed = True
+        for attempt in self._connecting.values():
+            attempt.cancel()
         self._close_connections()
 
     # Topics
@@ -139,6 +141,39 @@ class Cluster:
         """
         wanted = list(dict.fromkeys(names))
         return await self.with_retries(lambda: self._existing(wanted)) if wanted else ({}, {})
+
+    async def describe_topics(
+        self, names: Iterable[str]
+    ) -> tuple[dict[str, TopicMetadata], dict[str, ClientError]]:
+        """Return the metadata of the named topics, and the errors of others, in one attempt.
+
+        An error of a topic does not affect the other topics.
+
+        Raises:
+            ClientError: No broker answers.
+        """
+        found: dict[str, TopicMetadata] = {}
+        errors: dict[str, ClientError] = {}
+        wanted = list(names)
+        answer = await self._metadata(wanted)
+        until = asyncio.get_running_loop().time() + self.options.metadata_max_age_ms / 1000
+        for described in answer.topics:
+            topic = _topic(described, self._brokers)
+            if topic is None:
+                continue
+            self.invalidate_topic(topic.name)
+            if described.error_code in _UNKNOWN:
+                errors[topic.name] = UnknownTopicError(topic.name, await self._nearest(topic.name))
+            elif described.error_code:
+                what = f"topic {topic.name!r}"
+                errors[topic.name] = BrokerResponseError(described.error_code, what)
+            else:
+                found[topic.name] = topic
+                self._topics[topic.name] = topic, until
+        for name in wanted:
+            if name not in found and name not in errors:
+                errors[name] = UnknownTopicError(name)
+        return found, errors
 
     async def all_topics(self) -> dict[str, TopicMetadata]:
         """Return all topics, including internal ones. Raises like `topics`."""
@@ -238,7 +273,7 @@ class Cluster:
     async def connect_to(self, address: Address) -> Connection:
         """Return the connection to the broker at a bootstrap address or an advertised one.
 
-        Callers at the same time share one attempt, also its failure.
+        Concurrent callers share one attempt and its result.
 
         Raises:
             ConnectError: The broker cannot be reached there.
@@ -246,28 +281,33 @@ class Cluster:
         known = self._connections.get(address)
         if known is not None and known.is_open:
             return known
-        lock = self._locks.setdefault(address, asyncio.Lock())
-        has_waited = lock.locked()
-        async with lock:
-            known = self._connections.get(address)
-            if known is not None and known.is_open:
-                return known
-            if self._is_closed:
-                raise ConnectError(address, "this client is closed")
-            if has_waited and (failure := self._connect_failures.get(address)):
-                raise failure
-            self._connect_failures.pop(address, None)
-            try:
-                made = await Connection.open(address, self.options, self._credentials)
-                if known is not None and known.was_closed_unanswered:
-                    await made.check_sasl_not_required()
-            except ClientError as error:
-                self._connect_failures[address] = error
-                raise
-            self._connections[address] = made
-            self._logged_unreachable.discard(address)
-            self._has_answered = True
-            return made
+        if self._is_closed:
+            raise ConnectError(address, _CLOSED)
+        attempt = self._connecting.get(address)
+        if attempt is None:
+            attempt = SharedAttempt(partial(self._connect, address))
+            self._connecting[address] = attempt
+        try:
+            return await attempt.result()
+        except AttemptCancelledError:
+            raise ConnectError(address, _CLOSED) from None
+        finally:
+            if not attempt.is_under_way and self._connecting.get(address) is attempt:
+                del self._connecting[address]
+
+    async def _connect(self, address: Address) -> Connection:
+        known = self._connections.get(address)
+        made = await Connection.open(address, self.options, self._credentials)
+        try:
+            if known is not None and known.was_closed_unanswered:
+                await made.check_sasl_not_required()
+        except BaseException:
+            made.close()
+            raise
+        self._connections[address] = made
+        self._logged_unreachable.discard(address)
+        self._has_answered = True
+        return made
 
     async def broker_addresses(self) -> dict[int, Address]:
         """Return the addresses of all brokers by id, in one attempt. Raises like `topics`."""
@@ -282,22 +322,12 @@ class Cluster:
         Raises:
             ClientError: The last error, if it cannot be retried or the policy is exhausted.
         """
-        retries = self.retries(policy)
+        retries = Retries(policy or self.options.retries)
         while True:
             try:
-                found = await attempt()
+                return await attempt()
             except ClientError as error:
                 await retries.wait_or_raise(error)
-            else:
-                self.last_failure = None
-                return found
-
-    def retries(self, policy: RetryPolicy | None = None) -> Retries:
-        """Return the attempts of an operation, within the policy (``options.retries`` if None)."""
-        return Retries(policy or self.options.retries, self._on_failure)
-
-    def _on_failure(self, error: ClientError) -> None:
-        self.last_failure = error
 
     # Internals
 

@@ -73,7 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._in_flight: dict[int, asyncio.Future[Buffer]] = {}
         #: The timeouts of requests whose senders no longer wait.
-        self._given_up: dict[int, asyncio.TimerHandle] = {}
+        self._abandoned_timeouts: dict[int, asyncio.TimerHandle] = {}
         self._last_id = 0
         self._versions: ApiVersionRanges = {}
         self.finalized_features: Mapping[str, int] = {}  # levels by name (KIP-584)
@@ -323,9 +323,9 @@ class Connection(asyncio.BufferedProtocol):
         try:
             return await answer
         finally:
-            # A sender that gives up leaves its request: no answer still means a lost connection.
+            # If the abandoned request stays unanswered, the connection is dead.
             if correlation_id in self._in_flight:
-                self._given_up[correlation_id] = alarm
+                self._abandoned_timeouts[correlation_id] = alarm
             else:
                 alarm.cancel()
 
@@ -395,16 +395,16 @@ class Connection(asyncio.BufferedProtocol):
             )
         elif not answer.done():
             answer.set_result(frame)
-        elif alarm := self._given_up.pop(correlation_id, None):
+        elif alarm := self._abandoned_timeouts.pop(correlation_id, None):
             alarm.cancel()
 
     def _end(self, failure: ClientError) -> None:
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.abort()
-        for alarm in self._given_up.values():
+        for alarm in self._abandoned_timeouts.values():
             alarm.cancel()
-        self._given_up.clear()
+        self._abandoned_timeouts.clear()
         waiting, self._in_flight = self._in_flight, {}
         for answer in waiting.values():
             if not answer.done():

@@ -11,6 +11,7 @@ from partage.client.connection import Connection
 from partage.client.errors import BrokerResponseError, ClientError
 from partage.client.metadata import LeaderAndEpoch
 from partage.client.options import RetryPolicy
+from partage.client.retries import Retries
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.list_offsets import (
@@ -64,7 +65,7 @@ async def list_offsets(
         ClientError: The last error.
     """
     found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
-    retries = cluster.retries(policy)
+    retries = Retries(policy or cluster.options.retries)
     while len(found) < len(wanted):
         left = [partition for partition in wanted if partition not in found]
         failure = await _attempt(cluster, left, wanted, read_committed, found)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from partage.client.errors import ClientError
@@ -26,17 +25,10 @@ class Retries:
             return await attempt()
         except ClientError as error:
             await retries.wait_or_raise(error)
-
-    Args:
-        policy: The limits and delays.
-        on_failure: Called with the error of each attempt.
     """
 
-    def __init__(
-        self, policy: RetryPolicy, on_failure: Callable[[ClientError], None] | None = None
-    ) -> None:
+    def __init__(self, policy: RetryPolicy) -> None:
         self._policy = policy
-        self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self.reset()
 
@@ -55,8 +47,6 @@ class Retries:
     async def wait_or_raise(self, error: ClientError) -> None:
         """Wait before the next attempt; raise ``error`` if there is none."""
         policy = self._policy
-        if self._on_failure is not None:
-            self._on_failure(error)
         self._failures += 1
         is_last = policy.attempts_max is not None and self._failures >= policy.attempts_max
         wait_ms = min(policy.backoff_ms * 2 ** min(self._failures - 1, 20), policy.backoff_max_ms)

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from msgspec import structs
 
 import partage
 from partage.client import (
@@ -11,7 +12,11 @@ from partage.client import (
     CorruptRecordsError,
     TopicPartition,
 )
-from partage.client.consumer import ConsumerClosedError, PositionTimeoutError
+from partage.client.consumer import (
+    ConsumerClosedError,
+    NoOffsetForPartitionError,
+    PositionTimeoutError,
+)
 from partage.model.errors import ErrorCode
 from partage.wire.apis.fetch import FetchAbortedTransaction
 from partage.wire.apis.metadata import MetadataResponse, MetadataTopic
@@ -161,6 +166,61 @@ class TestErrors:
             assert await polled(consumer, 2) == [0, 1]
 
         scripted(script, work, default_api_timeout_ms=50, request_timeout_ms=20)
+
+    @pytest.mark.parametrize("error", ["LEADER_NOT_AVAILABLE", "TOPIC_AUTHORIZATION_FAILED"])
+    def test_error_of_a_topic_does_not_affect_other_topics(self, error):
+        code = ErrorCode[error]
+
+        def script(asked):
+            if asked.api.name != "Metadata" or not asked.message.topics:
+                return None
+            answer = broker_of[0].default(asked)
+            topics = [
+                MetadataTopic(error_code=code, name="u", partitions=[]) if t.name == "u" else t
+                for t in answer.topics
+            ]
+            return structs.replace(answer, topics=topics)
+
+        broker_of = []
+
+        async def work(consumer, broker):
+            broker_of.append(broker)
+            broker.topics = {"t": 1, "u": 1}
+            answers = Script(records(batch(0, 2)))
+            broker.script = lambda asked: script(asked) or answers(asked)
+            consumer.assign([("u", 0), T0])
+            found, raised = [], set()
+            while len(found) < 2:
+                try:
+                    found += [record.offset for record in await consumer.poll(PATIENT)]
+                except BrokerResponseError as failure:
+                    raised.add(failure.code)
+            assert found == [0, 1]
+            if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                assert raised <= {code}
+            else:
+                assert not raised
+                with pytest.raises(PositionTimeoutError, match="LEADER_NOT_AVAILABLE"):
+                    await consumer.position(("u", 0))
+
+        unassigned(work, default_api_timeout_ms=200)
+
+    def test_position_without_a_leader_says_so(self):
+        async def work(consumer, broker):
+            broker.leader_id = -1
+            with pytest.raises(PositionTimeoutError, match="partition t-0 has no leader"):
+                await consumer.position(T0)
+
+        scripted(Script(), work, default_api_timeout_ms=50)
+
+    def test_position_of_a_paused_partition_raises_the_error_of_its_lookup(self):
+        async def work(consumer, broker):
+            consumer.assign([T0])
+            consumer.pause(T0)
+            with pytest.raises(NoOffsetForPartitionError):
+                await consumer.position(T0)
+
+        unassigned(work, auto_offset_reset="none")
 
     def test_permanent_error_is_raised_and_retried(self):
         async def work(consumer, broker):

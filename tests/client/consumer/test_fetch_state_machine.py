@@ -273,7 +273,7 @@ class TestHandingOut:
         assert stretches(positions.collect(None, yes)) == [(A, 3, 5)]
         assert asked(positions.fetches(EVERYWHERE, 0)) == {1: [(A, 5)]}
 
-    def test_put_back_before_offsets_without_records_is_collected_again(self):
+    def test_put_back_before_empty_offsets_is_collected_again(self):
         """A control batch follows: a loop that stops before the last record does not skip it."""
         positions = made(A)
         fetch(positions, part(0, 5))

@@ -129,7 +129,7 @@ class TestOrder:
         assert stored(consumer, T0) == [8]
 
 
-def test_auto_commit_waits_for_the_last_one(faults, servers, topic, monkeypatch):
+def test_auto_commit_waits_for_the_previous_one(faults, servers, topic, monkeypatch):
     """Otherwise, commits pile up while the coordinator is silent."""
     started = []
     commit = GroupAssignment.auto_commit

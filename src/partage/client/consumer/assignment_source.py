@@ -73,8 +73,8 @@ class AssignmentSource(ABC):
         """Return start offsets; ``auto_offset_reset`` applies to partitions that are left out.
 
         Raises:
-            ClientError: The offsets could not be read. Retriable errors are retried; the next poll
-                raises other errors, and then the read is repeated.
+            ClientError: The offsets could not be read. After a retriable error the read is
+                repeated; the next poll raises other errors, and then the read is repeated.
         """
 
     @abstractmethod

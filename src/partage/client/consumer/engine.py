@@ -179,19 +179,20 @@ class Engine(AssignmentTarget):
         with self._lock:
             self._check_open()
             position = self._positions.position(partition)
-            failure = None
+            failure = last_error = None
             if position is None:
+                last_error = self._positions.state(partition).last_error
                 failure = self._positions.pop_error(partition) or self._pop_failure()
         if failure is not None:
             self._wake_fetcher()
             raise failure
         if position is None and deadline.is_expired:
-            raise PositionTimeoutError(partition, self.call_timeout_ms, self.cluster.last_failure)
+            raise PositionTimeoutError(partition, self.default_api_timeout_ms, last_error)
         return position
 
     @property
-    def call_timeout_ms(self) -> int:
-        """The longest time of a call, in ms."""
+    def default_api_timeout_ms(self) -> int:
+        """The option ``default_api_timeout_ms``."""
         return self.cluster.options.retries.timeout_ms
 
     # Records.

@@ -115,13 +115,14 @@ class ReadTimeoutError(ConsumerError, TimeoutError):
 
 
 class PositionTimeoutError(ConsumerError, TimeoutError):
-    """Raised if a position could not be looked up in time; the consumer goes on to try."""
+    """Raised if a position could not be looked up in time; the consumer keeps trying."""
 
     def __init__(self, partition: TopicPartition, timeout_ms: int, last: Exception | None) -> None:
         why = "" if last is None else f": {last}"
         super().__init__(
             f"the position of {partition} was not found within default_api_timeout_ms "
-            f"({timeout_ms}){why}"
+            f"({timeout_ms}){why}; the consumer keeps trying: call position() again, or check that "
+            "the leader of the partition and the coordinator of the group are reachable"
         )
         self.partition = partition
 

@@ -66,6 +66,7 @@ class RetryLater(msgspec.Struct, frozen=True):
 
     at_ms: int
     keeps_replica: bool = False
+    error: Exception | None = None
 
 
 class PermanentFailure(msgspec.Struct, frozen=True):

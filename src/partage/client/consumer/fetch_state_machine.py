@@ -270,7 +270,13 @@ class FetchStateMachine:
             if isinstance(answer, PermanentFailure):
                 state.error = answer.error
             else:
-                state.retry_at_ms = answer.at_ms
+                state.retry_at_ms, state.last_error = answer.at_ms, answer.error
+
+    def note_failure(self, topic: str, error: Exception) -> None:
+        """Note why the positions in a topic are not known yet."""
+        for state in self._states.values():
+            if state.partition.topic == topic and state.fetch_state is not FetchState.FETCHING:
+                state.last_error = error
 
     # Fetches.
 
@@ -449,7 +455,8 @@ class FetchStateMachine:
     def pop_error(self, partition: TopicPartition | None = None) -> Exception | None:
         """Return and clear the next error to raise (of one partition); work is then retried."""
         for state in self._states.values() if partition is None else [self.state(partition)]:
-            if state.error is not None and not state.chunks and not state.is_paused:
+            is_due = partition is not None or not state.is_paused
+            if state.error is not None and not state.chunks and is_due:
                 error, state.error = state.error, None
                 return error
         return None

@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Container, Coroutine, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from partage.client.cluster import Cluster
 from partage.client.consumer import fetch_response
 from partage.client.consumer.fetch_state_machine import (
@@ -24,6 +26,7 @@ from partage.client.consumer.fetch_state_machine import (
     RetryLater,
 )
 from partage.client.consumer.options import ConsumerOptions
+from partage.client.consumer.outage_log import OutageLog
 from partage.client.errors import (
     BrokerResponseError,
     ClientError,
@@ -32,7 +35,7 @@ from partage.client.errors import (
     UnknownTopicError,
 )
 from partage.client.metadata import TopicMetadata
-from partage.client.offsets import LATEST, list_offsets
+from partage.client.offsets import LATEST, OffsetAndTimestamp, list_offsets
 from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.fetch import FETCH, FetchResponse
 
@@ -59,7 +62,7 @@ class Fetcher:
         positions: The state machine; it is used only under ``lock``.
         committed: Fetches the committed offsets of partitions.
         changed: Called, without the lock, when there may be something new for the user.
-        failed: Called with errors that concern the whole cluster, and cannot be retried.
+        failed: Called with errors that concern the whole cluster and are not retriable.
     """
 
     def __init__(
@@ -94,7 +97,8 @@ class Fetcher:
         self._asking: set[str] = set()
         self._stale: set[TopicPartition] = set()  # partitions whose leader is out of date
         self._unknown_since: dict[str, float] = {}
-        self._failures: dict[object, int] = {}  # consecutive failures, by broker or topic
+        self._failures: dict[object, int] = {}  # consecutive failures, by broker, topic or work
+        self._outages = OutageLog()
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake_event = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -186,26 +190,40 @@ class Fetcher:
             self._spawn(self._find(missing))
 
     async def _find(self, names: list[str]) -> None:
-        left = list(names)
         try:
-            while left:
-                try:
-                    found = await self._cluster.topics(left, fresh=True)
-                except UnknownTopicError as error:
-                    self._topics.pop(error.topic, None)
-                    self._on_unknown_partitions(error.topic, error)
-                    left.remove(error.topic)
-                else:
-                    for topic in found.values():
-                        self._store_topic(topic)
-                    left.clear()
+            found, errors = await self._cluster.describe_topics(names)
         except ClientError as error:
-            for name in left:
-                self._ask_at[name] = self._now() + self._backoff_s(name)
+            for name in names:
+                self._on_topic_failed(name, error)
             if not error.is_retriable:
                 self._failed(error)
+        else:
+            for topic in found.values():
+                self._store_topic(topic)
+            for name, failure in errors.items():
+                if isinstance(failure, UnknownTopicError):
+                    self._topics.pop(name, None)
+                    self._on_unknown_partitions(name, failure)
+                else:
+                    self._on_topic_failed(name, failure)
+                    if not failure.is_retriable:
+                        self._set_error(name, failure)
         finally:
             self._asking.difference_update(names)
+
+    def _on_topic_failed(self, name: str, error: ClientError) -> None:
+        """Ask for a topic again later."""
+        self._outages.on_failure(f"metadata of topic {name}", error, self._now())
+        self._ask_at[name] = self._now() + self._backoff_s(name)
+        with self._lock:
+            self._positions.note_failure(name, error)
+
+    def _set_error(self, name: str, error: ClientError) -> None:
+        """Let polls raise the error of a topic."""
+        with self._lock:
+            owned = [p for p in self._positions.owned if p.topic == name]
+            self._positions.set_error(owned, error)
+        self._changed()
 
     def _store_topic(self, topic: TopicMetadata) -> None:
         self._topics[topic.name] = topic
@@ -217,9 +235,10 @@ class Fetcher:
             self._on_unknown_partitions(
                 topic.name, UnknownPartitionError(missing[0], len(topic.partitions)), missing
             )
-        elif any(topic.partitions[p.partition].leader_id < 0 for p in owned):
-            self._ask_at[topic.name] = self._now() + self._backoff_s(topic.name)
+        elif leaderless := [p for p in owned if topic.partitions[p.partition].leader_id < 0]:
+            self._on_topic_failed(topic.name, NoLeaderError(leaderless[0]))
         else:
+            self._outages.on_success(f"metadata of topic {topic.name}")
             self._failures.pop(topic.name, None)
             self._unknown_since.pop(topic.name, None)
             self._ask_at[topic.name] = self._now() + self._cluster.options.metadata_max_age_ms / 1e3
@@ -273,18 +292,22 @@ class Fetcher:
         lookups: list[OffsetLookup],
         find: Callable[[list[OffsetLookup]], Coroutine[Any, Any, dict[TopicPartition, int]]],
     ) -> None:
+        what = "offsets by time" if lookups[0].reset else "committed offsets"
+        work = f"{what} in topic {lookups[0].permit.partition.topic}"
         try:
             found = await find(lookups)
         except ClientError as error:
-            name = lookups[0].permit.partition.topic
             answer: RetryLater | PermanentFailure = PermanentFailure(error)
             if error.is_retriable or isinstance(error, _WAITS):
+                self._outages.on_failure(work, error, self._now())
                 self._refresh_topics(one.permit.partition for one in lookups)
-                answer = RetryLater(self._retry_at_ms(name))
+                answer = RetryLater(self._retry_at_ms(work), error=error)
             with self._lock:
                 for one in lookups:
                     self._positions.lookup_failed(one, answer)
         else:
+            self._outages.on_success(work)
+            self._failures.pop(work, None)
             with self._lock:
                 for one in lookups:
                     self._positions.lookup_succeeded(one, found.get(one.permit.partition))
@@ -298,12 +321,19 @@ class Fetcher:
         wanted = {
             one.permit.partition: one.reset.timestamp_at(now_ms) for one in lookups if one.reset
         }
-        committed = self._read_committed
-        found = await list_offsets(self._cluster, wanted, read_committed=committed)
+        found = await self._list_offsets(wanted)
         late = {partition: LATEST for partition, offset in found.items() if offset is None}
         if late:
-            found |= await list_offsets(self._cluster, late, read_committed=committed)
+            found |= await self._list_offsets(late)
         return {partition: offset.offset for partition, offset in found.items() if offset}
+
+    async def _list_offsets(
+        self, wanted: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Look offsets up in one attempt: the fetcher tries again itself."""
+        policy = msgspec.structs.replace(self._cluster.options.retries, attempts_max=1)
+        committed = self._read_committed
+        return await list_offsets(self._cluster, wanted, policy=policy, read_committed=committed)
 
     # Fetches.
 

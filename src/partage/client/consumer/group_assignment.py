@@ -348,8 +348,8 @@ class GroupAssignment(AssignmentSource):
     # Offsets.
 
     async def committed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the group's committed offsets; retry transient errors."""
-        found = await self.committed_offsets(partitions)
+        """Return the group's committed offsets, in one attempt."""
+        found = await fetch_committed(self._coordinator, self.settings.group_id, partitions)
         return {partition: each.offset for partition, each in found.items()}
 
     async def committed_offsets(self, partitions: Sequence[TopicPartition]) -> Offsets:

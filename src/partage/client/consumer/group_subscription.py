@@ -60,7 +60,7 @@ class GroupSubscription:
         self._commit_interval_s = options.auto_commit_interval_ms / 1000
         self.has_auto_commit = options.enable_auto_commit
         self._commit_at_s = time.monotonic() + self._commit_interval_s
-        self._auto_commit: Future[None] | None = None  # the last one after an interval
+        self._pending_auto_commit: Future[None] | None = None
         self._embedding = ConsumerProtocol(options.assignors, options.client_rack)
 
     @property
@@ -191,16 +191,20 @@ class GroupSubscription:
         self._engine.wake()
 
     def commit_if_due(self) -> None:
-        """Start an auto commit of the positions if its interval has passed, and the last has ended.
+        """Start an auto commit if its interval has passed and the previous one has ended.
 
         Call it when the user polls: then all records delivered before count as processed.
         """
         if not self.has_auto_commit or self._assignment is None:
             return
-        is_under_way = self._auto_commit is not None and not self._auto_commit.done()
+        is_under_way = (
+            self._pending_auto_commit is not None and not self._pending_auto_commit.done()
+        )
         if time.monotonic() >= self._commit_at_s and not is_under_way:
             self._commit_at_s = time.monotonic() + self._commit_interval_s
-            self._auto_commit = self._engine.submit(self._assignment.auto_commit(self.positions()))
+            self._pending_auto_commit = self._engine.submit(
+                self._assignment.auto_commit(self.positions())
+            )
 
     def commit_before_leave(self, timeout_s: float | None) -> None:
         """Make the last auto commit before a leave, if enabled, and wait for it."""

@@ -103,6 +103,7 @@ class TopicPartitionState:
         position: The offset of the next record to deliver.
         fetch_offset: The next offset to fetch; the data between the two is in ``chunks``.
         error: An error to raise to the user after the delivery of ``chunks``.
+        last_error: The reason for which the position is not known yet.
         position_error: The reason to reset the position after the delivery of ``chunks``.
         topic_id: The id of the topic to which the position belongs; None until it is known.
         origin: The lookup that found the position; None for the committed offset, and for an offset
@@ -123,6 +124,7 @@ class TopicPartitionState:
         "is_confirmed",
         "is_in_flight",
         "is_paused",
+        "last_error",
         "log_offsets",
         "origin",
         "partition",
@@ -139,6 +141,7 @@ class TopicPartitionState:
     origin: ResetTarget | None
     error: Exception | None
     position_error: Exception | None
+    last_error: Exception | None
 
     def __init__(
         self,
@@ -177,7 +180,7 @@ class TopicPartitionState:
         """Set the position that a lookup found."""
         self.fetch_state = FetchState.FETCHING
         self.position = self.fetch_offset = position
-        self.origin, self.reset = self.reset, None
+        self.origin, self.reset, self.last_error = self.reset, None, None
 
     def look_up_again(self) -> None:
         """Look the position up as before, in another topic of the same name."""
@@ -206,4 +209,4 @@ class TopicPartitionState:
         self.is_in_flight = False
         self.retry_at_ms = 0
         self.topic_id = self.assigned_id
-        self.error = self.position_error = None
+        self.error = self.position_error = self.last_error = None

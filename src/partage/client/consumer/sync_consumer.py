@@ -129,7 +129,7 @@ class Consumer(SyncConsumerBase):
 
         Args:
             columns: The names of the columns to return.
-            timeout_ms: Longest time for the whole read; None for no limit.
+            timeout_ms: Longest time for the whole read; None for no limit, also in an outage.
 
         Returns:
             A table with the wanted columns and a row for each record.
@@ -137,6 +137,7 @@ class Consumer(SyncConsumerBase):
         Raises:
             InvalidArgumentError: A column does not exist, or ``timeout_ms`` is not an integer.
             ModuleNotFoundError: PyArrow is not installed (``pip install 'partage[arrow]'``).
+            PositionTimeoutError: A position was not found within ``default_api_timeout_ms``.
             ReadTimeoutError: The end offsets were not reached in time. After any error, the
                 positions are what they were before the call.
         """
@@ -171,7 +172,7 @@ class Consumer(SyncConsumerBase):
             ClientError: The offset lookup failed.
         """
         wanted = to_topic_partition(partition)
-        deadline = Deadline(self._engine.call_timeout_ms)
+        deadline = Deadline(self._engine.default_api_timeout_ms)
         while True:
             version = self._engine.version
             position = self._engine.position(wanted, deadline)

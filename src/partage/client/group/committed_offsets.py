@@ -18,6 +18,7 @@ from partage.client.errors import (
 from partage.client.group.coordinator_lookup import find_coordinators
 from partage.client.group.offsets import Offsets, parse_offsets
 from partage.client.options import RetryPolicy
+from partage.client.retries import Retries
 from partage.model.addresses import Address
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
@@ -74,7 +75,7 @@ async def committed_offsets(
     ]
     selection = _Selection(topics, require_stable)
     found: dict[str, Offsets] = {}
-    retries = cluster.retries(policy)
+    retries = Retries(policy or cluster.options.retries)
     while left := [group_id for group_id in wanted if group_id not in found]:
         failures = await _attempt(cluster, left, selection, found)
         failures.sort(key=lambda failure: failure.is_retriable)

@@ -19,7 +19,9 @@ from partage.wire.apis.offset_fetch import OffsetFetchResponse
 from partage.wire.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 from partage.wire.apis.txn_offset_commit import TxnOffsetCommitResponse
 
-_ABSENT: Final = frozenset(
+#: The first version of OffsetFetch that names groups.
+_WITH_GROUPS: Final = 8
+_NOT_COORDINATOR: Final = frozenset(
     {
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -27,7 +29,7 @@ _ABSENT: Final = frozenset(
     }
 )
 #: Errors that only a coordinator can know; other errors concern the request itself.
-_SAYING: Final = frozenset(
+_COORDINATOR_ONLY: Final = frozenset(
     {
         ErrorCode.NONE,
         ErrorCode.ILLEGAL_GENERATION,
@@ -37,6 +39,7 @@ _SAYING: Final = frozenset(
         ErrorCode.FENCED_MEMBER_EPOCH,
         ErrorCode.STALE_MEMBER_EPOCH,
         ErrorCode.UNRELEASED_INSTANCE_ID,
+        ErrorCode.GROUP_ID_NOT_FOUND,
         ErrorCode.MEMBER_ID_REQUIRED,
         ErrorCode.GROUP_MAX_SIZE_REACHED,
         ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
@@ -55,11 +58,11 @@ def group_in_response(request: Any, version: int, response: Any) -> str | None:
     Returns:
         The group id, the first of several; None if any broker may send this response.
     """
-    group_id = _group(request, response)
+    group_id = _group(request, version, response)
     if group_id is None or _lacks_protocol(request, version):
         return None
     codes = set(_codes(response))
-    return group_id if codes & _SAYING and not codes & _ABSENT else None
+    return group_id if codes & _COORDINATOR_ONLY and not codes & _NOT_COORDINATOR else None
 
 
 def _lacks_protocol(request: Any, version: int) -> bool:
@@ -73,7 +76,7 @@ def _lacks_protocol(request: Any, version: int) -> bool:
     return request.protocol_type is None or request.protocol_name is None
 
 
-def _group(request: Any, response: Any) -> str | None:
+def _group(request: Any, version: int, response: Any) -> str | None:
     """Return the group id of a response, the first of several; None if it has none."""
     match response:
         case (
@@ -83,7 +86,6 @@ def _group(request: Any, response: Any) -> str | None:
             | LeaveGroupResponse()
             | OffsetCommitResponse()
             | OffsetDeleteResponse()
-            | OffsetFetchResponse(groups=[])
             | TxnOffsetCommitResponse()
             | ConsumerGroupHeartbeatResponse()
         ):
@@ -95,6 +97,8 @@ def _group(request: Any, response: Any) -> str | None:
             | DeleteGroupsResponse(results=[group, *_])
         ):
             return str(group.group_id)
+        case OffsetFetchResponse(groups=[]) if version < _WITH_GROUPS:
+            return str(request.group_id)
     return None
 
 

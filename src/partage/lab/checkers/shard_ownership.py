@@ -22,6 +22,7 @@ from partage.lab.history import (
     RuleViolationError,
 )
 from partage.model.settings import GroupSettings
+from partage.wire.apis.consumer_group_describe import ConsumerGroupDescribeRequest
 from partage.wire.apis.describe_groups import DescribeGroupsRequest
 
 
@@ -54,7 +55,11 @@ class ShardOwnershipChecker:
 
     def _on_request(self, entry: RequestReceived) -> None:
         message = entry.message
-        names = message.groups if isinstance(message, DescribeGroupsRequest) else ()
+        names: list[str] = []
+        if isinstance(message, DescribeGroupsRequest):
+            names = message.groups
+        elif isinstance(message, ConsumerGroupDescribeRequest):
+            names = message.group_ids
         if len(names) > 1 and self._ledger.may_own(entry.broker, names[0]):
             self._had.add(entry.serial)
 

@@ -76,6 +76,7 @@ class ZooKeeper:
         self._stalls: dict[str, int] = {}  # end of the time without answers to a client
         self._refused_appends: dict[str, int] = {}  # number of appends to refuse, by client
         self._clients: dict[MemorySession, str] = {}
+        self._sessions: dict[MemorySession, SimZkSession] = {}
         self._last_seen_ms: dict[
             MemorySession, int
         ] = {}  # time of the last sign of life that the leader knows
@@ -89,7 +90,8 @@ class ZooKeeper:
         inner = self.nodes.connect(timeout_ms)
         self._clients[inner] = client
         self._last_seen_ms[inner] = self.clock.now_ms
-        return SimZkSession(self, client, inner, when_awake)
+        session = self._sessions[inner] = SimZkSession(self, client, inner, when_awake)
+        return session
 
     def cut(self, client: str, for_ms: int) -> None:
         """Cut a client off from all servers for a time."""
@@ -180,10 +182,15 @@ class ZooKeeper:
         return self._rng.randrange(_LATE_MAX_MS) if self._rng.random() < 0.5 else None
 
     def expire_sessions(self, client: str) -> None:
-        """Expire all sessions of a client now."""
+        """Expire all sessions of a client now, and close its connections.
+
+        The client then knows at once that its session may have ended. Otherwise it would rely on
+        its lease, while another client already takes over.
+        """
         for inner, owner in self._clients.items():
             if owner == client and self._last_seen_ms.pop(inner, None) is not None:
                 self._expire(inner)
+                self._sessions[inner].lose_connection()
 
     def _expire(self, inner: MemorySession) -> None:
         self.nodes.expire(inner)
@@ -364,6 +371,10 @@ class SimZkSession:
             else:
                 self._send(self._inner.wait_connected, is_ping=True)
         self._clock.call_later(third_ms, lambda: self._when_awake(self._ping))
+
+    def lose_connection(self) -> None:
+        """Let the client notice now that its connection is closed; later if it is paused."""
+        self._when_awake(self._disconnect)
 
     def _disconnect(self) -> None:
         if not self._is_connected or self.is_closed:

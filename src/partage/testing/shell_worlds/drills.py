@@ -169,7 +169,7 @@ class Drills:
         await self._wait_for(
             lambda: reader.before_overlap is None, "commits do not end", _OVERLAP_S
         )
-        del self._holds[name, OFFSET_COMMIT.key]
+        self._holds.pop((name, OFFSET_COMMIT.key), None)
         await asyncio.sleep(_HELD_S + 1)
 
     async def _late_start(self) -> None:

@@ -67,7 +67,7 @@ _ARRIVAL_S: Final = 0.01
 #: broker.
 _ATTEMPTS_MAX: Final = 25
 _REFUSED_MAX: Final = 40
-#: The most tasks of a consumer that do the same, such as commits.
+#: The most tasks for each consumer that do the same, such as commits.
 _TASKS_MAX: Final = 8
 _FIRST_PRODUCER_ID: Final = 900_000
 
@@ -307,9 +307,10 @@ class _ShellWorld:
                 tried = world.connection_attempts(name) - before
                 if tried > attempts_max:
                     world.break_rule("flood", f"{name} tried to connect {tried} times in a second")
-            tasks = Counter(work.__qualname__ for work in _client_work())
+            tasks = Counter(work.__qualname__ for work in _client_coroutines())
+            tasks_max = _TASKS_MAX * (len(self._readers) + 1)
             for name, count in tasks.items():
-                if count > _TASKS_MAX * len(self._readers):
+                if count > tasks_max and not self._are_consumers_killed:
                     world.break_rule("flood", f"{count} tasks of consumers run {name}")
             for (name, partition), failed in refused.items():
                 if name in self._readers and failed > refused_max:
@@ -342,7 +343,7 @@ class _ShellWorld:
         groups = {plan.group for plan in self._scenario.readers.values() if plan.has_pattern}
         if groups:
             await asyncio.sleep(rng.uniform(0, self._scenario.faults_within_s / 2))
-            self._tell_coordinators(is_known=False)
+            self._record_topics(is_known=False)
             await self._admin.create_topic(NEW_TOPIC)
             self._on_new_partition(TopicPartition(NEW_TOPIC, 0))
             for group in groups:
@@ -354,17 +355,17 @@ class _ShellWorld:
     async def _grow_topic(self) -> None:
         """Add a partition to the topic that all readers read."""
         count = self._partition_counts["t"]
-        self._tell_coordinators(is_known=False)
+        self._record_topics(is_known=False)
         await self._admin.create_partitions("t", count + 1)
         self._on_new_partition(TopicPartition("t", count))
 
     def _on_new_partition(self, partition: TopicPartition) -> None:
         self._partition_counts[partition.topic] = partition.partition + 1
-        self._tell_coordinators()
+        self._record_topics()
         leader = Address(self._world.leader(*partition), PORT)
         self._writers[0].add(partition, leader)
 
-    def _tell_coordinators(self, *, is_known: bool = True) -> None:
+    def _record_topics(self, *, is_known: bool = True) -> None:
         topics = self._watch.topics(self._partition_counts)
         self._coordinators.on_topics(topics, is_known=is_known)
 
@@ -551,20 +552,25 @@ class _ShellWorld:
             if (count := self._watch.member_count(group, coordinator)) > len(static):
                 world.break_rule("close", f"{group} has {count} members at the end")
 
+    @property
+    def _are_consumers_killed(self) -> bool:
+        """True if the tasks of killed consumers may exist: they stay until the world ends."""
+        consumers = {*self._readers, "manual-reader"}
+        return any(f.kind == "kill" and f.target in consumers for f in self._world.plan)
+
     def _check_leftovers(self) -> None:
         """Check that clients that were closed left neither tasks nor timers."""
         world = self._world
-        consumers = {*self._readers, "manual-reader"}
-        if any(fault.kind == "kill" and fault.target in consumers for fault in world.plan):
-            return  # the tasks of killed processes stay until the world ends
-        for work in _client_work():
+        if self._are_consumers_killed:
+            return
+        for work in _client_coroutines():
             world.break_rule("close", f"a task of a client is left: {work}")
         for callback in world.pending_timers():
             if (getattr(callback, "__module__", None) or "").startswith("partage.client."):
                 world.break_rule("close", f"a timer of a client is left: {callback}")
 
 
-def _client_work() -> Iterator[CoroutineType[Any, Any, Any]]:
+def _client_coroutines() -> Iterator[CoroutineType[Any, Any, Any]]:
     """Yield the coroutines of tasks that run code of the client."""
     for task in asyncio.all_tasks():
         work = task.get_coro()

@@ -20,7 +20,7 @@ _LEFT_MIN: Final = 50_000
 
 
 class WorldGarbage:
-    """The number of objects that worlds of this process have left since the last collection."""
+    """Garbage collection for the worlds of one process."""
 
     def __init__(self) -> None:
         self._left = 0
@@ -29,10 +29,22 @@ class WorldGarbage:
     def frozen(self) -> Iterator[None]:
         """Freeze the objects of the program during a world; before, free those of former worlds.
 
-        Objects that the program has frozen itself are not frozen afterwards.
+        Afterwards nothing is frozen, also if the program has frozen objects itself: Python cannot
+        unfreeze only some of them.
         """
         collects = gc.isenabled()
         gc.disable()
+        try:
+            self._freeze()
+            yield
+        finally:
+            left = len(gc.get_objects())
+            gc.unfreeze()
+            if collects:
+                gc.enable()
+            self._left += left
+
+    def _freeze(self) -> None:
         gc.collect(1)  # so that later collections of young objects find only those of the world
         gc.freeze()  # full collections find only objects of the world, too, and take less time
         if self._left > _LEFT_MIN and self._left > _LEFT_SHARE * gc.get_freeze_count():
@@ -40,13 +52,6 @@ class WorldGarbage:
             _collect_quietly()
             gc.freeze()
             self._left = 0
-        try:
-            yield
-        finally:
-            self._left += len(gc.get_objects())
-            gc.unfreeze()
-            if collects:
-                gc.enable()
 
 
 def _collect_quietly() -> None:

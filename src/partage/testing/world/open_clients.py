@@ -23,8 +23,9 @@ def accept_open_clients(loop: WorldLoop) -> None:
     """Let the clients of a world be collected without warnings; those of other loops still warn."""
     loop.leaves_clients_open = True
     for module, name in _CLASSES:
-        if module in sys.modules:
-            _wrap_finalizer(getattr(sys.modules[module], name))
+        client = getattr(sys.modules.get(module), name, None)
+        if hasattr(client, "__del__"):
+            _wrap_finalizer(client)
 
 
 @lru_cache

@@ -183,7 +183,7 @@ def test_killed_source_repeats_batch_unchanged(stream, kafka, spark):
     query.is_to_fail = True
     query.may_go_on.clear()
     produce(kafka, topic, 4, 5)
-    query.has(120)
+    query.has(101)  # the batch may begin before all of them are written
     produce(kafka, topic, 4, 5)
     (pid,) = sources(spark)
     os.kill(pid, signal.SIGKILL)

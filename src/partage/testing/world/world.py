@@ -173,6 +173,7 @@ class PartageWorld(FaultInjection):
                     self.failed_at_s = self._loop.elapsed_s
                 raise
             finally:
+                self._accept_open_clients()
                 self._loop.run_until_complete(self._end())
                 self.close()
                 self._release_objects()
@@ -244,13 +245,17 @@ class PartageWorld(FaultInjection):
         await self._loop.shutdown_asyncgens()
         self._network.close()
 
+    def _accept_open_clients(self) -> None:
+        """Let clients be collected without warnings after faults or a failure."""
+        if not self._has_passed or any(e.kind in DISTURBANCES for e in self._story.events):
+            accept_open_clients(self._loop)
+
     def _release_objects(self) -> None:
         """Collect what clients left open after faults, before warnings are on again."""
-        if not self._has_passed or any(e.kind in DISTURBANCES for e in self._story.events):
+        if self._loop.leaves_clients_open:
             for process in [*self._processes.values(), *self._ended]:
                 process.task = None
             self._ended.clear()
-            accept_open_clients(self._loop)
             gc.collect()
 
     # Brokers

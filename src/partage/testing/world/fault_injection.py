@@ -12,8 +12,8 @@ from partage.testing.world.event_loop import WorldLoop
 from partage.testing.world.fault import Fault, draw_fault
 from partage.testing.world.network import WorldNetwork
 from partage.testing.world.process import WorldProcess
+from partage.testing.world.process_clocks import ProcessClocks
 from partage.testing.world.story import Story
-from partage.testing.world.wall_clocks import WallClocks
 from partage.testing.world.zookeeper import ZOOKEEPER, WorldZooKeeper
 
 #: The faults of one connection. Its next request or the next response is lost, and all later bytes,
@@ -47,7 +47,7 @@ class FaultInjection(ABC):
         self._fault_rng = rng
         self._starts: dict[str, Callable[[], WorldProcess]] = {}
         self._processes: dict[str, WorldProcess] = {}
-        self._wall_clocks = WallClocks()
+        self._process_clocks = ProcessClocks()
 
     @property
     def broker(self) -> str:
@@ -144,7 +144,7 @@ class FaultInjection(ABC):
         """
         self._known(name)
         self._story.note(name, f"its wall clock is {ahead_s:+.1f} s off", "fault")
-        self._wall_clocks.set(name, ahead_s)
+        self._process_clocks.set(name, ahead_s)
 
     def cut(self, one: str, other: str, for_s: float | None = None) -> None:
         """Hold all bytes between two processes, for a time or until `heal`.

@@ -27,8 +27,8 @@ from partage.client.security.tls_probe import speaks_tls
 from partage.testing.world.errors import NotSimulatedError
 from partage.testing.world.garbage import WORLD_GARBAGE
 from partage.testing.world.ordered_sets import ordered_sets
+from partage.testing.world.process_clocks import ProcessClocks
 from partage.testing.world.virtual_loop import VirtualLoop
-from partage.testing.world.wall_clocks import WallClocks
 
 #: The wall clock at the start of every world, in seconds: 2026-01-01T00:00:00Z.
 START_WALL_S: Final = 1_767_225_600
@@ -54,7 +54,7 @@ _UNPATCHED: Final = ("_pytest", "pytest", "pluggy", "xdist", "execnet", "hypothe
 
 @contextmanager
 def simulated_environment(
-    loop: VirtualLoop, rng: Random, wall_clocks: WallClocks
+    loop: VirtualLoop, rng: Random, process_clocks: ProcessClocks
 ) -> Iterator[None]:
     """Replace the machine's time and randomness, and refuse sockets and threads.
 
@@ -81,7 +81,7 @@ def simulated_environment(
 
     replacements: dict[Any, Callable[..., Any]] = {
         original: (clock_in_world if original in _CLOCKS else in_world)(original, replacement)
-        for original, replacement in _replacements(loop, rng, wall_clocks).items()
+        for original, replacement in _replacements(loop, rng, process_clocks).items()
     }
     methods = [
         (owner, name, getattr(owner, name), replacement)
@@ -196,7 +196,7 @@ def _modules() -> list[Any]:
 
 
 def _replacements(
-    loop: VirtualLoop, rng: Random, wall_clocks: WallClocks
+    loop: VirtualLoop, rng: Random, process_clocks: ProcessClocks
 ) -> dict[Any, Callable[..., Any]]:
     monotonic = loop.time
 
@@ -204,10 +204,10 @@ def _replacements(
         return round(loop.time() * 1e9)
 
     def wall() -> float:
-        return START_WALL_S + loop.elapsed_s + wall_clocks.ahead_s()
+        return START_WALL_S + loop.elapsed_s + process_clocks.ahead_s()
 
     def wall_ns() -> int:
-        elapsed_s = loop.elapsed_s + wall_clocks.ahead_s()
+        elapsed_s = loop.elapsed_s + process_clocks.ahead_s()
         return START_WALL_S * 1_000_000_000 + round(elapsed_s * 1e9)
 
     def clock_s(clock: int) -> float:

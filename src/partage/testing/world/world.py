@@ -162,7 +162,7 @@ class PartageWorld(FaultInjection):
         with (
             warnings.catch_warnings(),
             self._story.collecting_logs(),
-            simulated_environment(self._loop, self._machine_rng, self._wall_clocks),
+            simulated_environment(self._loop, self._machine_rng, self._process_clocks),
         ):
             # Processes that were killed or failed leave connections and clients open.
             warnings.simplefilter("ignore", ResourceWarning)

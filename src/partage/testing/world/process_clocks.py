@@ -5,7 +5,7 @@ from __future__ import annotations
 from partage.testing.world.process import current_process
 
 
-class WallClocks:
+class ProcessClocks:
     """How far the wall clock of each process is ahead; it keeps that when the process restarts."""
 
     def __init__(self) -> None:

@@ -6,7 +6,10 @@ from partage.testing.world.process import current_process
 
 
 class ProcessClocks:
-    """How far the wall clock of each process is ahead; it keeps that when the process restarts."""
+    """The differences of the processes' wall clocks from the time of the world, in seconds.
+
+    They stay when a process restarts.
+    """
 
     def __init__(self) -> None:
         self._ahead_s: dict[str, float] = {}

@@ -43,7 +43,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-_CLOSED = "this client is closed"
 
 
 class Cluster:
@@ -102,8 +101,7 @@ class Cluster:
     def close(self) -> None:
         """Close all connections. Pending requests fail with `ConnectionLostError`."""
         self._is_closed = True
-        for attempt in self._connecting.values():
-            attempt.cancel()
+        self._cancel_attempts()
         self._close_connections()
 
     # Topics
@@ -163,7 +161,7 @@ class Cluster:
                 continue
             self.invalidate_topic(topic.name)
             if described.error_code in _UNKNOWN:
-                errors[topic.name] = UnknownTopicError(topic.name, await self._nearest(topic.name))
+                errors[topic.name] = UnknownTopicError(topic.name)
             elif described.error_code:
                 what = f"topic {topic.name!r}"
                 errors[topic.name] = BrokerResponseError(described.error_code, what)
@@ -268,7 +266,8 @@ class Cluster:
                 return await self.connect_to(address)
             except ConnectError as error:
                 failures.append(error)
-        raise BrokersUnreachableError(failures, is_retriable=self._has_answered)
+        is_retriable = self._has_answered and not self._is_closed
+        raise BrokersUnreachableError(failures, is_retriable=is_retriable)
 
     async def connect_to(self, address: Address) -> Connection:
         """Return the connection to the broker at a bootstrap address or an advertised one.
@@ -282,7 +281,7 @@ class Cluster:
         if known is not None and known.is_open:
             return known
         if self._is_closed:
-            raise ConnectError(address, _CLOSED)
+            raise _closed(address)
         attempt = self._connecting.get(address)
         if attempt is None:
             attempt = SharedAttempt(partial(self._connect, address))
@@ -290,7 +289,9 @@ class Cluster:
         try:
             return await attempt.result()
         except AttemptCancelledError:
-            raise ConnectError(address, _CLOSED) from None
+            if self._is_closed:
+                raise _closed(address) from None
+            raise ConnectError(address, "the attempt to connect was cancelled") from None
         finally:
             if not attempt.is_under_way and self._connecting.get(address) is attempt:
                 del self._connecting[address]
@@ -348,7 +349,7 @@ class Cluster:
             name = described.name or ""
             if described.error_code in _UNKNOWN:
                 self.invalidate_topic(name)
-                raise UnknownTopicError(name, await self._nearest(name))
+                raise UnknownTopicError(name, (await self.similar_topics([name]))[name])
             if described.error_code:
                 raise BrokerResponseError(described.error_code, f"topic {name!r}")
             topic = _topic(described, self._brokers)
@@ -377,11 +378,22 @@ class Cluster:
             errors[topic.name] = error
         return found, errors
 
-    async def _nearest(self, name: str) -> str | None:
-        """Return the existing topic with the most similar name."""
+    async def similar_topics(self, names: Iterable[str]) -> dict[str, str | None]:
+        """Return the existing topic with the most similar name for each name, in one attempt.
+
+        Raises:
+            ClientError: No broker answers.
+        """
         answer = await self._metadata(None)
         known = [t.name for t in answer.topics if t.name and not t.is_internal]
-        return next(iter(difflib.get_close_matches(name, known, n=1)), None)
+        return {
+            name: next(iter(difflib.get_close_matches(name, known, n=1)), None) for name in names
+        }
+
+    def _cancel_attempts(self) -> None:
+        for attempt in self._connecting.values():
+            attempt.cancel()
+        self._connecting.clear()
 
     def _close_connections(self) -> None:
         for connection in self._connections.values():
@@ -392,6 +404,7 @@ class Cluster:
         """Close all connections and forget all brokers; the bootstrap addresses are used next."""
         servers = ",".join(map(str, self._bootstrap))
         log.info("rebootstrapped: bootstrap_servers=%s brokers=%d", servers, len(self._brokers))
+        self._cancel_attempts()
         self._close_connections()
         self._brokers = {}
         self.brokers = {}
@@ -435,6 +448,12 @@ class Cluster:
         if answer.error_code:
             raise BrokerResponseError(answer.error_code, "Metadata")
         return answer
+
+
+def _closed(address: Address) -> ConnectError:
+    error = ConnectError(address, "this client is closed")
+    error.is_retriable = False
+    return error
 
 
 def _now_ms() -> int:

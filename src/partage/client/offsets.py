@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from partage.client.cluster import Cluster
@@ -45,6 +45,7 @@ async def list_offsets(
     *,
     read_committed: bool = False,
     policy: RetryPolicy | None = None,
+    on_failure: Callable[[ClientError], None] = lambda error: None,
 ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
     """Return, for each partition, one of its ends or the first offset at or after a time.
 
@@ -57,6 +58,7 @@ async def list_offsets(
             record).
         read_committed: True to let `LATEST` be the first offset of an open transaction.
         policy: ``options.retries`` of the cluster if None.
+        on_failure: Called with the error of each attempt that is repeated, and of the last one.
 
     Returns:
         The offset by partition; None if no record is that late.
@@ -70,6 +72,7 @@ async def list_offsets(
         left = [partition for partition in wanted if partition not in found]
         failure = await _attempt(cluster, left, wanted, read_committed, found)
         if failure is not None:
+            on_failure(failure)
             await retries.wait_or_raise(failure)
     return {partition: found[partition] for partition in wanted}
 

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
+from partage.client.errors import ClientError
+
 T = TypeVar("T")
 
 
@@ -45,7 +47,8 @@ class SharedAttempt(Generic[T]):
         await asyncio.wait({task})
         if task.cancelled():
             raise AttemptCancelledError
-        if (failure := task.exception()) is not None:
+        failure = task.exception()
+        if isinstance(failure, ClientError):  # all callers raise it: its traceback would grow
             raise failure.with_traceback(None)
         return task.result()
 

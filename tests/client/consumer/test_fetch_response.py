@@ -1,6 +1,7 @@
 """Fetch responses of a scripted broker."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 from msgspec import structs
@@ -204,6 +205,26 @@ class TestErrors:
                     await consumer.position(("u", 0))
 
         unassigned(work, default_api_timeout_ms=200)
+
+    def test_denied_metadata_does_not_end_the_fetches_of_a_topic(self):
+        """The last metadata is used: a fetch that is denied has an error of its own."""
+        answers = Script(records(batch(0, 2)))
+
+        async def work(consumer, broker):
+            assert await polled(consumer, 2) == [0, 1]
+            denied = broker.default(next(a for a in broker.asked if a.api.name == "Metadata"))
+            denied.topics[0].error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            broker.script = lambda asked: denied if asked.api.name == "Metadata" else answers(asked)
+            with pytest.raises(BrokerResponseError, match="TOPIC_AUTHORIZATION_FAILED"):
+                await consumer.poll(PATIENT)
+            answers.answers.append(records(batch(2, 2)))
+            found = []
+            for _ in range(100):
+                with suppress(BrokerResponseError):
+                    found += [record.offset for record in await consumer.poll(50)]
+            assert found == [2, 3]
+
+        scripted(answers, work, metadata_max_age_ms=20)
 
     def test_position_without_a_leader_says_so(self):
         async def work(consumer, broker):

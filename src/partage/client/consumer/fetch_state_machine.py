@@ -272,11 +272,17 @@ class FetchStateMachine:
             else:
                 state.retry_at_ms, state.last_error = answer.at_ms, answer.error
 
-    def note_failure(self, topic: str, error: Exception) -> None:
-        """Note why the positions in a topic are not known yet."""
-        for state in self._states.values():
-            if state.partition.topic == topic and state.fetch_state is not FetchState.FETCHING:
-                state.last_error = error
+    def note_failure(self, topics: Container[str], error: Exception) -> None:
+        """Note why the positions in some topics are not known yet."""
+        for partition in self._states:
+            if partition.topic in topics:
+                self.note_lookup_failure(partition, error)
+
+    def note_lookup_failure(self, partition: TopicPartition, error: Exception) -> None:
+        """Note why the position in a partition is not known yet."""
+        state = self._states.get(partition)
+        if state is not None and state.fetch_state is not FetchState.FETCHING:
+            state.last_error = error
 
     # Fetches.
 

@@ -11,9 +11,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Container, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
-
-import msgspec
 
 from partage.client.cluster import Cluster
 from partage.client.consumer import fetch_response
@@ -34,6 +33,7 @@ from partage.client.errors import (
     UnknownPartitionError,
     UnknownTopicError,
 )
+from partage.client.jitter import jittered
 from partage.client.metadata import TopicMetadata
 from partage.client.offsets import LATEST, OffsetAndTimestamp, list_offsets
 from partage.model.topic_partition import TopicPartition
@@ -46,6 +46,9 @@ Committed = Coroutine[Any, Any, Mapping[TopicPartition, int]]
 
 #: Errors that may be transient; if they persist, the metadata refresh reports them.
 _WAITS: Final = (UnknownTopicError, UnknownPartitionError, NoLeaderError)
+#: Work that all topics share, in the log.
+_METADATA: Final = "metadata"
+_COMMITTED: Final = "committed offsets"
 # the last Fetch version with topic names; v13 and later use topic ids (KIP-516)
 _LAST_BY_NAME: Final = 12
 
@@ -193,37 +196,40 @@ class Fetcher:
         try:
             found, errors = await self._cluster.describe_topics(names)
         except ClientError as error:
-            for name in names:
-                self._on_topic_failed(name, error)
+            self._outages.on_failure(_METADATA, error, self._now())
+            self._ask_again(names, error)
             if not error.is_retriable:
                 self._failed(error)
         else:
+            self._outages.on_success(_METADATA)
             for topic in found.values():
                 self._store_topic(topic)
-            for name, failure in errors.items():
-                if isinstance(failure, UnknownTopicError):
-                    self._topics.pop(name, None)
-                    self._on_unknown_partitions(name, failure)
-                else:
-                    self._on_topic_failed(name, failure)
-                    if not failure.is_retriable:
-                        self._set_error(name, failure)
+            await self._on_topic_errors(errors)
         finally:
             self._asking.difference_update(names)
 
-    def _on_topic_failed(self, name: str, error: ClientError) -> None:
-        """Ask for a topic again later."""
-        self._outages.on_failure(f"metadata of topic {name}", error, self._now())
-        self._ask_at[name] = self._now() + self._backoff_s(name)
-        with self._lock:
-            self._positions.note_failure(name, error)
+    async def _on_topic_errors(self, errors: Mapping[str, ClientError]) -> None:
+        """Handle topics without metadata; polls raise errors that are not retriable."""
+        unknown = [n for n, error in errors.items() if isinstance(error, UnknownTopicError)]
+        for name in errors.keys() - unknown:
+            self._ask_again([name], errors[name])
+            if not errors[name].is_retriable:
+                self._failed(errors[name])
+        similar = {}
+        if late := [name for name in unknown if self._is_unknown_for_long(name)]:
+            with suppress(ClientError):
+                similar = await self._cluster.similar_topics(late)
+        for name in unknown:
+            self._topics.pop(name, None)
+            self._on_unknown_partitions(name, UnknownTopicError(name, similar.get(name)))
 
-    def _set_error(self, name: str, error: ClientError) -> None:
-        """Let polls raise the error of a topic."""
+    def _ask_again(self, names: list[str], error: ClientError) -> None:
+        """Ask for some topics again later, at the same time."""
+        due = self._now() + jittered(max(self._backoff_s(name) for name in names))
+        for name in names:
+            self._ask_at[name] = due
         with self._lock:
-            owned = [p for p in self._positions.owned if p.topic == name]
-            self._positions.set_error(owned, error)
-        self._changed()
+            self._positions.note_failure(set(names), error)
 
     def _store_topic(self, topic: TopicMetadata) -> None:
         self._topics[topic.name] = topic
@@ -236,9 +242,11 @@ class Fetcher:
                 topic.name, UnknownPartitionError(missing[0], len(topic.partitions)), missing
             )
         elif leaderless := [p for p in owned if topic.partitions[p.partition].leader_id < 0]:
-            self._on_topic_failed(topic.name, NoLeaderError(leaderless[0]))
+            self._ask_at[topic.name] = self._now() + self._backoff_s(topic.name)
+            with self._lock:
+                for partition in leaderless:
+                    self._positions.note_lookup_failure(partition, NoLeaderError(partition))
         else:
-            self._outages.on_success(f"metadata of topic {topic.name}")
             self._failures.pop(topic.name, None)
             self._unknown_since.pop(topic.name, None)
             self._ask_at[topic.name] = self._now() + self._cluster.options.metadata_max_age_ms / 1e3
@@ -249,11 +257,20 @@ class Fetcher:
         """Handle missing topics or partitions; some brokers may not know a new topic yet."""
         now = self._now()
         self._ask_at[name] = now + self._backoff_s(name)
-        if now - self._unknown_since.setdefault(name, now) >= self._unknown_wait_s:
-            with self._lock:
-                owned = [p for p in self._positions.owned if p.topic == name]
-                self._positions.set_error(partitions or owned, error)
+        self._unknown_since.setdefault(name, now)
+        is_late = self._is_unknown_for_long(name)
+        with self._lock:
+            owned = partitions or [p for p in self._positions.owned if p.topic == name]
+            for partition in owned:
+                self._positions.note_lookup_failure(partition, error)
+            if is_late:
+                self._positions.set_error(owned, error)
+        if is_late:
             self._changed()
+
+    def _is_unknown_for_long(self, name: str) -> bool:
+        since = self._unknown_since.get(name)
+        return since is not None and self._now() - since >= self._unknown_wait_s
 
     def _refresh_topics(self, partitions: Iterable[TopicPartition]) -> None:
         """Refresh the metadata of partitions after an answer showed that it is out of date.
@@ -292,29 +309,35 @@ class Fetcher:
         lookups: list[OffsetLookup],
         find: Callable[[list[OffsetLookup]], Coroutine[Any, Any, dict[TopicPartition, int]]],
     ) -> None:
-        what = "offsets by time" if lookups[0].reset else "committed offsets"
-        work = f"{what} in topic {lookups[0].permit.partition.topic}"
         try:
             found = await find(lookups)
         except ClientError as error:
             answer: RetryLater | PermanentFailure = PermanentFailure(error)
             if error.is_retriable or isinstance(error, _WAITS):
-                self._outages.on_failure(work, error, self._now())
-                self._refresh_topics(one.permit.partition for one in lookups)
-                answer = RetryLater(self._retry_at_ms(work), error=error)
+                answer = self._retry_lookups(lookups, error)
             with self._lock:
                 for one in lookups:
                     self._positions.lookup_failed(one, answer)
         else:
-            self._outages.on_success(work)
-            self._failures.pop(work, None)
             with self._lock:
                 for one in lookups:
                     self._positions.lookup_succeeded(one, found.get(one.permit.partition))
         self._changed()
 
+    def _retry_lookups(self, lookups: list[OffsetLookup], error: ClientError) -> RetryLater:
+        if lookups[0].reset is None:
+            self._outages.on_failure(_COMMITTED, error, self._now())
+            due = self._now() + jittered(self._backoff_s(_COMMITTED))
+            return RetryLater(int(due * 1000), error=error)
+        self._refresh_topics(one.permit.partition for one in lookups)
+        name = lookups[0].permit.partition.topic
+        return RetryLater(self._retry_at_ms(name), error=error)
+
     async def _committed(self, lookups: list[OffsetLookup]) -> dict[TopicPartition, int]:
-        return dict(await self._ask_committed([one.permit.partition for one in lookups]))
+        found = dict(await self._ask_committed([one.permit.partition for one in lookups]))
+        self._outages.on_success(_COMMITTED)
+        self._failures.pop(_COMMITTED, None)
+        return found
 
     async def _by_time(self, lookups: list[OffsetLookup]) -> dict[TopicPartition, int]:
         now_ms = int(time.time() * 1000)
@@ -330,10 +353,17 @@ class Fetcher:
     async def _list_offsets(
         self, wanted: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Look offsets up in one attempt: the fetcher tries again itself."""
-        policy = msgspec.structs.replace(self._cluster.options.retries, attempts_max=1)
+        """Look offsets up, and note why it takes longer."""
+
+        def on_failure(error: ClientError) -> None:
+            with self._lock:
+                for partition in wanted:
+                    self._positions.note_lookup_failure(partition, error)
+
         committed = self._read_committed
-        return await list_offsets(self._cluster, wanted, policy=policy, read_committed=committed)
+        return await list_offsets(
+            self._cluster, wanted, read_committed=committed, on_failure=on_failure
+        )
 
     # Fetches.
 

@@ -133,7 +133,8 @@ class FaultInjection(ABC):
         """Let the wall clock of a process be wrong from now on, also after restarts.
 
         `time.time` and the clock of a broker then return another time. `time.monotonic` and timers
-        do not change, as on a real machine.
+        do not change, as on a real machine. A broker that starts with a clock that is far ahead
+        may expire committed offsets, which breaks the rule ``commit_lost``.
 
         Args:
             name: the process.

@@ -207,7 +207,7 @@ class TestErrors:
         unassigned(work, default_api_timeout_ms=200)
 
     def test_denied_metadata_does_not_end_the_fetches_of_a_topic(self):
-        """The last metadata is used: a fetch that is denied has an error of its own."""
+        """The last metadata is used: a denied fetch has a separate error."""
         answers = Script(records(batch(0, 2)))
 
         async def work(consumer, broker):

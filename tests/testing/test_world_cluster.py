@@ -163,7 +163,7 @@ def test_broker_whose_session_expires_registers_again(world: PartageWorld) -> No
         await world.until(lambda: "registered again" in "".join(world.story), timeout_s=TAKEOVER_S)
         takers = [event.name for event in world.events[before:] if "took over" in event.text]
         assert takers[0] != former
-        assert committed(world) == 1
+        await world.until(lambda: committed(world) == 1)  # the new owner has loaded the group
         await produce(world, b"b")
         await world.until(lambda: read == [b"a", b"b"])
 

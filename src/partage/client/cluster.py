@@ -26,7 +26,7 @@ from partage.client.metadata_recovery import MetadataRecovery
 from partage.client.options import ClientOptions, RetryPolicy
 from partage.client.retries import Retries
 from partage.client.security.credentials import Credentials
-from partage.client.shared_attempt import AttemptCancelledError, SharedAttempt
+from partage.client.shared_attempt import SharedAttempt
 from partage.model.addresses import Address
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
@@ -288,7 +288,7 @@ class Cluster:
             self._connecting[address] = attempt
         try:
             return await attempt.result()
-        except AttemptCancelledError:
+        except ConnectionAbortedError:
             if self._is_closed:
                 raise _closed(address) from None
             raise ConnectError(address, "the attempt to connect was cancelled") from None

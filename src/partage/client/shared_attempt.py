@@ -11,10 +11,6 @@ from partage.client.errors import ClientError
 T = TypeVar("T")
 
 
-class AttemptCancelledError(Exception):
-    """The attempt was cancelled, not its caller."""
-
-
 class SharedAttempt(Generic[T]):
     """One attempt at a time: concurrent callers get the same result, or the same failure.
 
@@ -37,7 +33,7 @@ class SharedAttempt(Generic[T]):
         A caller that is cancelled does not end the attempt.
 
         Raises:
-            AttemptCancelledError: `cancel` was called.
+            ConnectionAbortedError: The attempt was cancelled, not this caller.
             Exception: The failure of the attempt.
         """
         task = self._task
@@ -46,7 +42,7 @@ class SharedAttempt(Generic[T]):
             task.add_done_callback(self._on_done)
         await asyncio.wait({task})
         if task.cancelled():
-            raise AttemptCancelledError
+            raise ConnectionAbortedError("the attempt was cancelled")
         failure = task.exception()
         if isinstance(failure, ClientError):  # all callers raise it: its traceback would grow
             raise failure.with_traceback(None)

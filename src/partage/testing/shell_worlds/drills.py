@@ -111,8 +111,11 @@ class Drills:
         # The leader would notice the partition, but not join before it polls.
         names = [name for name in sorted(self._readers) if not self._is_leader(name)]
         name = self._rng.choice(names or sorted(self._readers))
+        reader = self._readers[name]
+        reader.busy_s = _BUSY_S
+        # its time without polls begins before the rebalance, and ends before its timeout
+        await self._wait_for(lambda: not reader.busy_s, f"{name} takes no turn", _STOP_S)
         self._watch.reset_counts()
-        self._readers[name].busy_s = _BUSY_S
         await self._grow_topic()
         limit_s = _METADATA_S + _TURN_S + _BUSY_S + self._limit_s()
         await self._wait_until_assigned("a topic got a partition", limit_s)

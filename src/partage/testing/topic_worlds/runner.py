@@ -17,8 +17,9 @@ from partage.testing.topic_worlds.topic_rules import TopicRules
 from partage.testing.world.world import PartageWorld
 
 _WARM_UP_S: Final = 4.0
-#: Longer than the default session of a member that was killed, and a rebalance.
-_SETTLE_S: Final = 60.0
+#: Longer than the default session of a member that was killed, and a rebalance, and longer than a
+#: commit that fails after ``default_api_timeout_ms``.
+_SETTLE_S: Final = 75.0
 _CHECK_S: Final = 0.25
 _DELIVERY_S: Final = 60.0
 _FRESH_S: Final = 20.0

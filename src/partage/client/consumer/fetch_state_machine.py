@@ -272,11 +272,11 @@ class FetchStateMachine:
             else:
                 state.retry_at_ms, state.last_error = answer.at_ms, answer.error
 
-    def note_failure(self, topics: Container[str], error: Exception) -> None:
-        """Note why the positions in some topics are not known yet."""
+    def note_failures(self, errors: Mapping[str, Exception]) -> None:
+        """Note why the positions in some topics are not known yet, by topic."""
         for partition in self._states:
-            if partition.topic in topics:
-                self.note_lookup_failure(partition, error)
+            if partition.topic in errors:
+                self.note_lookup_failure(partition, errors[partition.topic])
 
     def note_lookup_failure(self, partition: TopicPartition, error: Exception) -> None:
         """Note why the position in a partition is not known yet."""

@@ -197,7 +197,7 @@ class Fetcher:
             found, errors = await self._cluster.describe_topics(names)
         except ClientError as error:
             self._outages.on_failure(_METADATA, error, self._now())
-            self._ask_again(names, error)
+            self._ask_again(dict.fromkeys(names, error))
             if not error.is_retriable:
                 self._failed(error)
         else:
@@ -210,11 +210,13 @@ class Fetcher:
 
     async def _on_topic_errors(self, errors: Mapping[str, ClientError]) -> None:
         """Handle topics without metadata; polls raise errors that are not retriable."""
-        unknown = [n for n, error in errors.items() if isinstance(error, UnknownTopicError)]
-        for name in errors.keys() - unknown:
-            self._ask_again([name], errors[name])
-            if not errors[name].is_retriable:
-                self._failed(errors[name])
+        unknown = {n: error for n, error in errors.items() if isinstance(error, UnknownTopicError)}
+        others = {n: error for n, error in errors.items() if n not in unknown}
+        if others:
+            self._ask_again(others)
+        for error in others.values():
+            if not error.is_retriable:
+                self._failed(error)
         similar = {}
         if late := [name for name in unknown if self._is_unknown_for_long(name)]:
             with suppress(ClientError):
@@ -223,13 +225,12 @@ class Fetcher:
             self._topics.pop(name, None)
             self._on_unknown_partitions(name, UnknownTopicError(name, similar.get(name)))
 
-    def _ask_again(self, names: list[str], error: ClientError) -> None:
+    def _ask_again(self, errors: Mapping[str, ClientError]) -> None:
         """Ask for some topics again later, at the same time."""
-        due = self._now() + jittered(max(self._backoff_s(name) for name in names))
-        for name in names:
-            self._ask_at[name] = due
+        due = self._now() + jittered(max(self._backoff_s(name) for name in errors))
+        self._ask_at.update(dict.fromkeys(errors, due))
         with self._lock:
-            self._positions.note_failure(set(names), error)
+            self._positions.note_failures(errors)
 
     def _store_topic(self, topic: TopicMetadata) -> None:
         self._topics[topic.name] = topic

@@ -343,40 +343,23 @@ class Cluster:
         return known is not None and asyncio.get_running_loop().time() < known[1]
 
     async def _refresh(self, names: list[str]) -> None:
-        answer = await self._metadata(names)
-        until = asyncio.get_running_loop().time() + self.options.metadata_max_age_ms / 1000
-        for described in answer.topics:
-            name = described.name or ""
-            if described.error_code in _UNKNOWN:
-                self.invalidate_topic(name)
+        _, errors = await self.describe_topics(names)
+        for name, error in errors.items():
+            if isinstance(error, UnknownTopicError):
                 raise UnknownTopicError(name, (await self.similar_topics([name]))[name])
-            if described.error_code:
-                raise BrokerResponseError(described.error_code, f"topic {name!r}")
-            topic = _topic(described, self._brokers)
-            if topic is not None:
-                self._topics[name] = topic, until
-        for name in names:
-            if name not in self._topics:
-                raise UnknownTopicError(name)
+            raise error
 
     async def _existing(
         self, names: list[str]
     ) -> tuple[dict[str, TopicMetadata], dict[str, BrokerResponseError]]:
-        found: dict[str, TopicMetadata] = {}
-        errors: dict[str, BrokerResponseError] = {}
-        answer = await self._metadata(names)
-        for described in answer.topics:
-            topic = _topic(described, self._brokers)
-            if topic is None or described.error_code in _UNKNOWN:
-                continue
-            if not described.error_code:
-                found[topic.name] = topic
-                continue
-            error = BrokerResponseError(described.error_code, f"topic {topic.name!r}")
+        found, errors = await self.describe_topics(names)
+        refused = {
+            n: error for n, error in errors.items() if isinstance(error, BrokerResponseError)
+        }
+        for error in refused.values():
             if error.is_retriable:
                 raise error
-            errors[topic.name] = error
-        return found, errors
+        return found, refused
 
     async def similar_topics(self, names: Iterable[str]) -> dict[str, str | None]:
         """Return the existing topic with the most similar name for each name, in one attempt.

@@ -60,7 +60,7 @@ def test_scenario_of_a_seed_can_be_changed() -> None:
 
 async def commit_by_name(*arguments: object) -> Mapping[TopicPartition, int]:
     """Commit without the ids of topics."""
-    return await commit_once(*arguments[:4])  # type: ignore[arg-type]
+    return await commit_once(*arguments[:4])  # type: ignore[arg-type]  # any arguments
 
 
 def commits_by_name(patch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def shows_aborted_records(patch: pytest.MonkeyPatch) -> None:
     original = fetcher.fetch_response.FetchRules.__init__
 
     def begin(self: object, **options: object) -> None:
-        original(self, **{**options, "read_committed": False})  # type: ignore[arg-type]
+        original(self, **{**options, "read_committed": False})  # type: ignore[arg-type]  # any
 
     patch.setattr(fetcher.fetch_response.FetchRules, "__init__", begin)
 

@@ -62,7 +62,10 @@ class OutOfRange(msgspec.Struct, frozen=True):
 
 
 class RetryLater(msgspec.Struct, frozen=True):
-    """A transient failure; retry at a time, at the leader unless ``keeps_replica`` is true."""
+    """A transient failure; retry at a time, at the leader unless ``keeps_replica`` is true.
+
+    ``error`` is the reason, for a call that waits for the position.
+    """
 
     at_ms: int
     keeps_replica: bool = False

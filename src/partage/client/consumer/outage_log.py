@@ -21,7 +21,7 @@ class OutageLog:
         """Note a failed attempt.
 
         Args:
-            work: what failed, such as ``metadata of topic t``.
+            work: the work that failed, such as ``metadata``.
             error: the reason.
             now_s: the time in seconds.
         """

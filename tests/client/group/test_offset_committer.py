@@ -393,6 +393,22 @@ class TestRebalances:
             commit.result(30)
         assert stored(one, T0) == [None]
 
+    def test_commit_ends_when_static_member_rejoins_in_same_epoch(self, faults, member):
+        """It reads from the committed offset again, so a later commit of the old one is wrong."""
+        one = member("one", group_protocol="consumer", group_instance_id="one")
+        until(lambda: shared(one), one)
+        before = one._group.assignment.identity
+        with refused_later(faults, "COORDINATOR_LOAD_IN_PROGRESS", "one") as held:
+            commit = one.commit_async({T0: 5})
+            held.wait()
+            one.unsubscribe()
+            one.subscribe(["t"])
+            until(lambda: shared(one), one)
+            assert one._group.assignment.identity == before
+        with pytest.raises(CommitFailedError, match=r"rebalanced.*t-0"):
+            commit.result(30)
+        assert stored(one, T0) == [None]
+
     def test_commit_of_unowned_partitions_is_sent(self, member):
         one, two = member("one"), member("two")
         until(lambda: shared(one, two), one, two)

@@ -4,7 +4,8 @@ Kafka's client does not retry asynchronous commits, because a later one may be s
 each commit may be retried: `CommitOrder` prevents that it overwrites a later one. A commit belongs
 to the generation in which it was issued. In a later generation it is sent only for partitions that
 this member has owned without interruption, because another owner may have committed a later
-position. No client can control when a broker handles a request whose connection was closed.
+position. In the same generation, it is not sent for partitions that were assigned again. No client
+can control when a broker handles a request whose connection was closed.
 """
 
 from __future__ import annotations
@@ -80,10 +81,15 @@ class _Commit:
     def not_owned_since_issue(
         self, left: Iterable[TopicPartition], context: CommitContext
     ) -> set[TopicPartition]:
-        """Return the partitions whose ownership was interrupted since the commit was issued."""
-        if context.identity == self.identity:
-            return set()
+        """Return the partitions whose ownership was interrupted since the commit was issued.
+
+        With the same identity, no other member has owned them, and partitions that are not owned
+        may be committed. But a static member may rejoin with the same epoch: partitions that it got
+        again may be read from an earlier committed offset.
+        """
         then, now = self.ownership_epochs, context.ownership_epochs
+        if context.identity == self.identity:
+            return {p for p in left if then[p] is not None and now.get(p, then[p]) != then[p]}
         return {p for p in left if then[p] is None or then[p] != now.get(p)}
 
     def check(self) -> None:

@@ -3,9 +3,9 @@
 cd tests && python -m lab.sampled_mutation --count 6 --seed "$(git rev-parse HEAD)" --output FILE
 
 No list of bugs is involved, so nothing could be tuned to one. Each change is made in a copy of the
-working tree. There the tests of its package run, worlds of `partage lab run`, and worlds of
-`partage lab shells`, each until the first failure. Before, all of them run on the unchanged copy.
-With ``--tests-only`` no worlds run.
+working tree. There the tests of its package run, and the worlds of `make lab`, one kind after the
+other, each until the first failure. Before, all of them run on the unchanged copy. With
+``--tests-only`` no worlds run.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
@@ -54,6 +55,9 @@ _WORLD_OPTIONS: Final[tuple[dict[str, Any], ...]] = (
     {"brokers": 3},
     {"brokers": 1, "consumer_members": 2, "classic_members": 2},
 )
+#: The number of worlds for each change, by their kind: that of `partage lab run`, and those of
+#: `partage lab shells`.
+_WORLDS: Final = {"lab": 40, "consumers": 10, "topics": 10, "recipes": 10}
 _TEST_MARKS: Final = "not interop and not soak and not slow and not spark"
 #: Limits for one search: a change may cause an endless loop.
 _TESTS_S: Final = 1_500
@@ -63,23 +67,24 @@ _NOT_COPIED: Final = (".git", ".venv", "build", "site", "__pycache__", ".*_cache
 
 
 class SampledResult(msgspec.Struct, kw_only=True, frozen=True):
-    """The failed test, and the seed and rule of a world, that found a mutant; None if none did."""
+    """The findings about one mutant.
+
+    Attributes:
+        package: The package that was changed.
+        mutant: The name of the mutant.
+        tests: The failed test; None if none failed.
+        worlds: For each kind of worlds in which a rule was broken: the seed and the rule.
+    """
 
     package: str
     mutant: str
     tests: str | None
-    worlds: str | None
-    shells: str | None
-
-    @property
-    def is_found_by_worlds(self) -> bool:
-        """True if a world of either kind breaks a rule."""
-        return self.worlds is not None or self.shells is not None
+    worlds: dict[str, str]
 
     @property
     def is_found(self) -> bool:
         """True if a test fails, or a world breaks a rule."""
-        return self.tests is not None or self.is_found_by_worlds
+        return self.tests is not None or bool(self.worlds)
 
 
 class SearchError(Exception):
@@ -120,36 +125,39 @@ class MutableCopy:
             _ROOT, directory, ignore=shutil.ignore_patterns(*_NOT_COPIED), dirs_exist_ok=True
         )
 
-    def search(self, package: str, mutant: Mutant, worlds: int, shells: int) -> SampledResult:
-        """Search for a mutant with these numbers of worlds."""
+    def search(self, package: str, mutant: Mutant, worlds: Mapping[str, int]) -> SampledResult:
+        """Search for a mutant with these numbers of worlds of each kind."""
         path = self._directory / "src" / f"{mutant.module.replace('.', '/')}.py"
         original = path.read_text()
         path.write_text(mutant.apply(original))
         try:
-            return self._run_all(package, mutant.name, PACKAGES[package], worlds, shells)
+            return self._run_all(package, mutant.name, PACKAGES[package], worlds)
         finally:
             path.write_text(original)
 
-    def check_unchanged(self, worlds: int, shells: int) -> None:
+    def check_unchanged(self, worlds: Mapping[str, int]) -> None:
         """Run all tests and worlds once.
 
         Raises:
             SearchError: one of them fails.
         """
         folders = list(dict.fromkeys(each for some in PACKAGES.values() for each in some))
-        found = self._run_all("", "", folders, worlds, shells)
+        found = self._run_all("", "", folders, worlds)
         if found.is_found:
             raise SearchError(f"the unchanged code fails: {found}")
 
     def _run_all(
-        self, package: str, name: str, folders: Sequence[str], worlds: int, shells: int
+        self, package: str, name: str, folders: Sequence[str], worlds: Mapping[str, int]
     ) -> SampledResult:
         return SampledResult(
             package=package,
             mutant=name,
             tests=self._run_tests(folders),
-            worlds=self._run_worlds("worlds", worlds),
-            shells=self._run_worlds("shells", shells),
+            worlds={
+                kind: found
+                for kind, count in worlds.items()
+                if (found := self._run_worlds(kind, count)) is not None
+            },
         )
 
     def _run_tests(self, folders: Sequence[str]) -> str | None:
@@ -162,9 +170,7 @@ class MutableCopy:
         return failed[-1] if failed else f"exit status {status}"
 
     def _run_worlds(self, kind: str, count: int) -> str | None:
-        if not count:
-            return None
-        command = ["-m", "lab.sampled_mutation", f"--{kind}-here", str(count)]
+        command = ["-m", "lab.sampled_mutation", "--here", kind, f"--{kind}", str(count)]
         status, output = self._run(command, self._directory / "tests", _WORLD_CPU_S * count)
         if status:
             return f"exit status {status}"
@@ -202,28 +208,29 @@ def _kill_group(process: subprocess.Popen[str]) -> None:
         process.wait()
 
 
-def find_with_worlds(count: int) -> str | None:
+def find_with_worlds(kind: str, count: int) -> str | None:
     """Run worlds in this process until one breaks a rule; return its seed and the rule."""
+    run = _run_lab_world if kind == "lab" else partial(_run_shell_world, kind)
+    for seed in range(count):
+        rule = run(seed)
+        if rule is not None:
+            return f"{seed} {rule}"
+    return None
+
+
+def _run_lab_world(seed: int) -> str | None:
     from partage.lab.runner import draw_scenario, run_scenario
 
-    for seed in range(count):
-        options = dict(_WORLD_OPTIONS[seed % len(_WORLD_OPTIONS)])
-        _, verdict = run_scenario(draw_scenario(seed, None, options))
-        if verdict.rule is not None:
-            return f"{seed} {verdict.rule}"
-    return None
+    options = dict(_WORLD_OPTIONS[seed % len(_WORLD_OPTIONS)])
+    _, verdict = run_scenario(draw_scenario(seed, None, options))
+    return verdict.rule
 
 
-def find_with_shells(count: int) -> str | None:
-    """Do the same with worlds of the shells."""
-    from partage.testing.shell_worlds.runner import run_shell_world
-    from partage.testing.shell_worlds.scenario import draw_scenario
+def _run_shell_world(kind: str, seed: int) -> str | None:
+    from partage.testing.world_kind import WorldKind
+    from partage.testing.world_swarm import run_shell_seed
 
-    for seed in range(count):
-        result = run_shell_world(draw_scenario(seed, {}))
-        if result.rule is not None:
-            return f"{seed} {result.rule}"
-    return None
+    return run_shell_seed(seed, WorldKind(kind)).rule
 
 
 def score_table(results: Sequence[SampledResult]) -> str:
@@ -241,12 +248,14 @@ def _counts(results: Sequence[SampledResult]) -> tuple[int, int, int, int]:
     return (
         len(results),
         sum(each.tests is not None for each in results),
-        sum(each.is_found_by_worlds for each in results),
+        sum(bool(each.worlds) for each in results),
         sum(each.is_found for each in results),
     )
 
 
-def _search_all(options: argparse.Namespace, results: list[SampledResult]) -> None:
+def _search_all(
+    options: argparse.Namespace, worlds: Mapping[str, int], results: list[SampledResult]
+) -> None:
     """Search for the mutants without a result, and append each result to the file."""
     known = {(each.package, each.mutant) for each in results}
     wanted = [
@@ -262,13 +271,13 @@ def _search_all(options: argparse.Namespace, results: list[SampledResult]) -> No
         def search(package: str, mutant: Mutant) -> SampledResult:
             copy = copies.get()
             try:
-                return copy.search(package, mutant, options.worlds, options.shells)
+                return copy.search(package, mutant, worlds)
             finally:
                 copies.put(copy)
 
         if not results:  # the first run of this output
             copy = copies.get()
-            copy.check_unchanged(options.worlds, options.shells)
+            copy.check_unchanged(worlds)
             copies.put(copy)
         with ThreadPoolExecutor(options.jobs) as pool, options.output.open("ab") as file:
             for found in pool.map(lambda each: search(*each), wanted):
@@ -283,28 +292,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Find random changes of the product.")
     parser.add_argument("--count", type=int, default=6, help="number of changes of each package")
     parser.add_argument("--seed", default="", help="seed of the draws, such as a commit")
-    parser.add_argument("--worlds", type=int, default=40, help="worlds of lab run for each change")
-    parser.add_argument("--shells", type=int, default=10, help="worlds of the shells for each one")
+    for kind, count in _WORLDS.items():
+        text = f"worlds of the kind {kind} for each change"
+        parser.add_argument(f"--{kind}", type=int, default=count, help=text)
     parser.add_argument("--tests-only", action="store_true", help="run no worlds")
     parser.add_argument("--jobs", type=int, default=2, help="number of changes at the same time")
     parser.add_argument(
         "--output", type=Path, default=Path("sampled_mutants.jsonl"), help="file of the results"
     )
-    for kind in ("worlds", "shells"):
-        parser.add_argument(f"--{kind}-here", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--here", choices=_WORLDS, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.worlds_here or options.shells_here:
+    worlds = {kind: getattr(options, kind) for kind in _WORLDS}
+    if options.here:
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_MAX_BYTES, resource.RLIM_INFINITY))
-        here, shells = options.worlds_here, options.shells_here
-        print(json.dumps(find_with_worlds(here) if here else find_with_shells(shells)))
+        print(json.dumps(find_with_worlds(options.here, worlds[options.here])))
         return
     if options.tests_only:
-        options.worlds = options.shells = 0
+        worlds = {}
     results = []
     if options.output.exists():
         lines = options.output.read_bytes().splitlines()
         results = [msgspec.json.decode(line, type=SampledResult) for line in lines]
-    _search_all(options, results)
+    _search_all(options, worlds, results)
     print(score_table(results))
 
 

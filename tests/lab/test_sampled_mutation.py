@@ -42,9 +42,9 @@ def called(number: int | None) -> int | str:
 
 def test_table_counts_what_tests_and_worlds_find() -> None:
     results = [
-        SampledResult(package="member", mutant="a", tests="test_a", worlds=None, shells="0 close"),
-        SampledResult(package="member", mutant="b", tests="test_b", worlds=None, shells=None),
-        SampledResult(package="store", mutant="c", tests=None, worlds=None, shells=None),
+        SampledResult(package="member", mutant="a", tests="test_a", worlds={"topics": "0 close"}),
+        SampledResult(package="member", mutant="b", tests="test_b", worlds={}),
+        SampledResult(package="store", mutant="c", tests=None, worlds={}),
     ]
     lines = score_table(results).splitlines()
     assert lines[2:] == [
@@ -55,5 +55,5 @@ def test_table_counts_what_tests_and_worlds_find() -> None:
 
 
 def test_result_of_a_file_is_the_one_that_was_written() -> None:
-    result = SampledResult(package="log", mutant="d", tests=None, worlds="3 recovery", shells=None)
+    result = SampledResult(package="log", mutant="d", tests=None, worlds={"lab": "3 recovery"})
     assert msgspec.json.decode(msgspec.json.encode(result), type=SampledResult) == result

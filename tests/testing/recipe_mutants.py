@@ -1,4 +1,4 @@
-"""Bugs to plant in the recipes and in their leases; see `recipe_mutation`."""
+"""Bugs to plant in the recipes and in their leases; see `shell_mutation`."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_smaller_token_is_found(tmp_path) -> None:
     ],
 )
 def test_planted_bug_is_found(bug: str, rule: str) -> None:
-    command = [sys.executable, "-m", "testing.recipe_mutation", bug]
+    command = [sys.executable, "-m", "testing.shell_mutation", bug]
     ended = subprocess.run(
         command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1]
     )

@@ -21,8 +21,8 @@ work, and nothing was done.
 
 **Consumers.** `ConsumerError` is the base class: `NotAssignedError`, `NothingAssignedError`,
 `AlreadyAssignedError`, `AlreadySubscribedError`, `NoOffsetForPartitionError`,
-`OffsetOutOfRangeError`, `TopicRecreatedError`, `PositionTimeoutError`, `DeserializationError`,
-`ReadTimeoutError`, `ConsumerClosedError`.
+`OffsetOutOfRangeError`, `TopicRecreatedError`, `PositionTimeoutError`, `ApiTimeoutError`,
+`DeserializationError`, `ReadTimeoutError`, `ConsumerClosedError`.
 
 **Groups.** `GroupError` is the base class: `CommitFailedError`, `MaxPollExceededError`,
 `AssignmentFailedError`, `MemberFailedError`, `MissingGroupIdError`, `NotSubscribedError`,
@@ -48,6 +48,7 @@ from partage.client.addresses import InvalidAddressError
 from partage.client.consumer.errors import (
     AlreadyAssignedError,
     AlreadySubscribedError,
+    ApiTimeoutError,
     ConsumerClosedError,
     ConsumerError,
     DeserializationError,
@@ -119,6 +120,7 @@ from partage.recipes.errors import (
 __all__ = [
     "AlreadyAssignedError",
     "AlreadySubscribedError",
+    "ApiTimeoutError",
     "AssignmentFailedError",
     "AuthenticationFailedError",
     "AuthenticationRequiredError",

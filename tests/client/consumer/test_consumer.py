@@ -15,6 +15,7 @@ from partage.client import (
 )
 from partage.client.consumer import (
     COLUMNS,
+    ApiTimeoutError,
     ConsumerClosedError,
     NoOffsetForPartitionError,
     NotAssignedError,
@@ -392,6 +393,22 @@ class TestTrouble:
         partage_broker.faults.fail("OffsetFetch", error, times=3)
         consumer.assign([T0])
         assert polled(consumer, 10) == list(range(10))
+
+    def test_committed_ends_within_its_timeout(self, partage_broker, servers, consumer_of):
+        consumer = consumer_of(servers, group_id="g", default_api_timeout_ms=100)
+        too_long = pytest.raises(ApiTimeoutError, match="the lookup of committed offsets took")
+        with partage_broker.faults.hold("OffsetFetch"), too_long:
+            consumer.committed([T0])
+
+    def test_to_arrow_ends_within_its_timeout(self, partage_broker, servers, consumer_of):
+        fill(servers, 10)
+        consumer = consumer_of(servers)
+        consumer.assign([T0])
+        consumer.position(T0)
+        late = pytest.raises(ReadTimeoutError, match="the end of t-0 was not reached within 100 ms")
+        with partage_broker.faults.hold("ListOffsets"), late:
+            consumer.to_arrow(timeout_ms=100)
+        assert len(consumer.to_arrow()) == 10
 
     def test_position_in_deleted_topic_is_not_committed(self, servers, consumer_of):
         """Another member would begin there in the new topic, and skip its first records."""

@@ -14,9 +14,11 @@ from partage.client import (
     TopicPartition,
 )
 from partage.client.consumer import (
+    ApiTimeoutError,
     ConsumerClosedError,
     NoOffsetForPartitionError,
     PositionTimeoutError,
+    ReadTimeoutError,
 )
 from partage.model.errors import ErrorCode
 from partage.wire.apis.fetch import FetchAbortedTransaction
@@ -225,6 +227,53 @@ class TestErrors:
             assert found == [2, 3]
 
         scripted(answers, work, metadata_max_age_ms=20)
+
+    @pytest.mark.parametrize(
+        ("api", "call"),
+        [
+            ("ListOffsets", lambda consumer: consumer.end_offsets([T0])),
+            ("ListOffsets", lambda consumer: consumer.beginning_offsets([T0])),
+            ("ListOffsets", lambda consumer: consumer.offsets_for_times({T0: 0})),
+            ("Metadata", lambda consumer: consumer.partitions_of("t")),
+        ],
+    )
+    def test_calls_end_within_their_timeout(self, api, call):
+        """Although a request may take longer."""
+
+        async def work(consumer, broker):
+            broker.script = lambda asked: SILENCE if asked.api.name == api else None
+            async with asyncio.timeout(10):
+                with pytest.raises(ApiTimeoutError, match=r"default_api_timeout_ms \(50\)"):
+                    await call(consumer)
+
+        unassigned(work, default_api_timeout_ms=50)
+
+    def test_timeout_of_a_call_names_the_last_error(self):
+        asked_before = []
+
+        def script(asked):
+            if asked.api.name != "ListOffsets":
+                return None
+            asked_before.append(asked)
+            return CLOSE if len(asked_before) == 1 else SILENCE
+
+        async def work(consumer, broker):
+            broker.script = script
+            with pytest.raises(ApiTimeoutError, match=r"last error: .*the broker closed it"):
+                await consumer.end_offsets([T0])
+
+        unassigned(work, default_api_timeout_ms=2_000)
+
+    @pytest.mark.parametrize("api", ["Metadata", "ListOffsets"])
+    def test_timeout_of_to_arrow_includes_the_lookups(self, api):
+        async def work(consumer, broker):
+            consumer.assign([T0])
+            broker.script = lambda asked: SILENCE if asked.api.name == api else None
+            async with asyncio.timeout(10):
+                with pytest.raises(ReadTimeoutError, match="t-0 was not reached within 50 ms"):
+                    await consumer.to_arrow(timeout_ms=50)
+
+        unassigned(work)
 
     def test_position_without_a_leader_says_so(self):
         async def work(consumer, broker):

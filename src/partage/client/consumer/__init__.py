@@ -12,6 +12,7 @@ from partage.client.consumer.consumer import Consumer
 from partage.client.consumer.errors import (
     AlreadyAssignedError,
     AlreadySubscribedError,
+    ApiTimeoutError,
     ConsumerClosedError,
     ConsumerError,
     DeserializationError,
@@ -42,6 +43,7 @@ __all__ = [
     "COLUMNS",
     "AlreadyAssignedError",
     "AlreadySubscribedError",
+    "ApiTimeoutError",
     "AssignmentFailedError",
     "Batch",
     "CommitFailedError",

@@ -28,6 +28,12 @@ async def result_of(future: Future[_T]) -> _T:
     return await asyncio.wrap_future(future)
 
 
+async def result_by(future: Future[_T], deadline: Deadline) -> _T:
+    """Return the result of work; raise TimeoutError if there is none by the deadline."""
+    async with asyncio.timeout(deadline.remaining_s):
+        return await asyncio.wrap_future(future)
+
+
 async def run_blocking(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
     """Run a function that blocks, without blocking the caller's event loop."""
     return await asyncio.to_thread(function, *args, **kwargs)

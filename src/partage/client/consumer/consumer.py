@@ -17,6 +17,7 @@ from partage.client.consumer.arguments import (
 from partage.client.consumer.async_support import (
     AsyncConsumerBase,
     call_listener,
+    result_by,
     result_of,
     run_blocking,
     wait_for_change,
@@ -56,6 +57,7 @@ class Consumer(AsyncConsumerBase):
 
     Connections and fetches run in a background thread, which lasts until `close`. Methods without
     I/O take effect at once. Every failure is a `ClientError`; the consumer stays usable after one.
+    Calls that look offsets or topics up raise `ApiTimeoutError` after ``default_api_timeout_ms``.
     One task at a time may use a consumer, but any task may call `close`.
 
     Args:
@@ -135,7 +137,8 @@ class Consumer(AsyncConsumerBase):
         Raises:
             InvalidArgumentError: A column does not exist, or ``timeout_ms`` is not an integer.
             ModuleNotFoundError: PyArrow is not installed (``pip install 'partage[arrow]'``).
-            PositionTimeoutError: A position was not found within ``default_api_timeout_ms``.
+            PositionTimeoutError, ApiTimeoutError: A position or an end offset was not found within
+                ``default_api_timeout_ms``.
             ReadTimeoutError: The end offsets were not reached in time. After any error, the
                 positions are what they were before the call.
         """
@@ -143,8 +146,13 @@ class Consumer(AsyncConsumerBase):
         import_arrow()
         self._end_cursor()
         owned = self._engine.assignment()
-        before = {partition: await self.position(partition) for partition in owned}
-        ends = await self.end_offsets(owned)
+        try:
+            before = {each: await self._position(each, deadline) for each in owned}
+            ends = await result_by(self._engine.submit(self._engine.end_offsets(owned)), deadline)
+        except TimeoutError:
+            if not deadline.is_expired:
+                raise
+            raise ReadTimeoutError(timeout_ms or 0, owned) from None
         found = []
         try:
             while left := partitions_behind(self._engine.positions(), ends):
@@ -169,14 +177,16 @@ class Consumer(AsyncConsumerBase):
             PositionTimeoutError: It was not found within ``default_api_timeout_ms``.
             ClientError: The offset lookup failed.
         """
-        wanted = to_topic_partition(partition)
-        deadline = Deadline(self._engine.default_api_timeout_ms)
+        return await self._position(to_topic_partition(partition), Deadline(None))
+
+    async def _position(self, partition: TopicPartition, deadline: Deadline) -> int:
+        limit = Deadline(self._engine.default_api_timeout_ms).earlier(deadline)
         while True:
             version = self._engine.version
-            position = self._engine.position(wanted, deadline)
+            position = self._engine.position(partition, limit)
             if position is not None:
                 return position
-            await wait_for_change(self._engine.next_change(version), deadline)
+            await wait_for_change(self._engine.next_change(version), limit)
 
     async def beginning_offsets(
         self, partitions: Iterable[PartitionLike]

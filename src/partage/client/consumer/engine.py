@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from partage.client.cluster import Cluster
+from partage.client.consumer.api_time_limit import ApiTimeLimit
 from partage.client.consumer.assignment_source import (
     AssignmentSource,
     AssignmentTarget,
@@ -282,7 +283,10 @@ class Engine(AssignmentTarget):
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first offset at or after each timestamp (ms, or EARLIEST or LATEST)."""
         committed = self.options.isolation_level == "read_committed"
-        return await list_offsets(self.cluster, wanted, read_committed=committed)
+        async with self.time_limit("the lookup of offsets") as limit:
+            return await list_offsets(
+                self.cluster, wanted, read_committed=committed, on_failure=limit.note
+            )
 
     async def offsets_at(self, partitions: Iterable[TopicPartition], end: int) -> dict[Any, int]:
         """Return one end of each partition, ``EARLIEST`` or ``LATEST``."""
@@ -301,7 +305,12 @@ class Engine(AssignmentTarget):
 
     async def partitions_of(self, topic: str) -> list[TopicPartition]:
         """Return the partitions of a topic, sorted; raise UnknownTopicError if there is none."""
-        return (await self.cluster.topics([topic], fresh=True))[topic].topic_partitions
+        async with self.time_limit(f"the lookup of topic {topic!r}"):
+            return (await self.cluster.topics([topic], fresh=True))[topic].topic_partitions
+
+    def time_limit(self, what: str) -> ApiTimeLimit:
+        """Return the time limit of a user's call."""
+        return ApiTimeLimit(what, self.default_api_timeout_ms)
 
     def close(self, timeout_ms: float) -> None:
         """Stop deliveries, close the assignment source and end the thread; wait for all of it."""

@@ -114,8 +114,23 @@ class ReadTimeoutError(ConsumerError, TimeoutError):
         )
 
 
+class ApiTimeoutError(ConsumerError, TimeoutError):
+    """Raised if a call got no response in time."""
+
+    is_retriable = True
+
+    def __init__(self, what: str, timeout_ms: int, last: Exception | None) -> None:
+        why = "" if last is None else f"; the last error: {last}"
+        super().__init__(
+            f"{what} took longer than default_api_timeout_ms ({timeout_ms}){why}. Check that the "
+            "brokers are reachable, or allow more time"
+        )
+
+
 class PositionTimeoutError(ConsumerError, TimeoutError):
     """Raised if a position could not be looked up in time; the consumer keeps trying."""
+
+    is_retriable = True
 
     def __init__(self, partition: TopicPartition, timeout_ms: int, last: Exception | None) -> None:
         why = "" if last is None else f": {last}"

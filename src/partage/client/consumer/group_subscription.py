@@ -241,4 +241,10 @@ class GroupSubscription:
 
     def committed(self, partitions: list[TopicPartition]) -> Future[Offsets]:
         """Start to read the group's committed offsets."""
-        return self._engine.submit(self.assignment.committed_offsets(partitions))
+        return self._engine.submit(self._committed(self.assignment, partitions))
+
+    async def _committed(
+        self, assignment: GroupAssignment, partitions: list[TopicPartition]
+    ) -> Offsets:
+        async with self._engine.time_limit("the lookup of committed offsets"):
+            return await assignment.committed_offsets(partitions)

@@ -37,6 +37,14 @@ def result_of(future: Future[_T]) -> _T:
     return future.result()
 
 
+def result_by(future: Future[_T], deadline: Deadline) -> _T:
+    """Return the result of work; raise TimeoutError if there is none by the deadline."""
+    try:
+        return future.result(deadline.remaining_s)
+    finally:
+        future.cancel()
+
+
 def run_blocking(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
     """Run a function that blocks."""
     return function(*args, **kwargs)

@@ -173,6 +173,31 @@ class TestFetching:
         assert positions.position(A) == 0
         assert positions.collect(None, yes) == []
 
+    @pytest.mark.parametrize(
+        "late",
+        [
+            part(5, 5),
+            FetchedData(),
+            OutOfRange(),
+            PermanentFailure(RuntimeError("at 5")),
+        ],
+        ids=["records", "no records", "out of range", "failure"],
+    )
+    def test_late_answer_after_the_buffer_was_given_up_skips_nothing(self, late):
+        """It belongs to an offset behind the records that were given up."""
+        positions = made(A, C, buffer_bytes=100)
+        (first,) = positions.fetches({A: HERE}, 0)
+        answer(positions, first, part(0, 5, size=60))
+        (second,) = positions.fetches({A: HERE}, 0)
+        assert (asked([second]), second.bytes_max) == ({1: [(A, 5)]}, 40)
+        positions.pause([A])
+        assert asked(positions.fetches(EVERYWHERE, 0)) == {2: [(C, 0)]}
+        answer(positions, second, late)
+        positions.pause([A], paused=False)
+        assert positions.collect(None, yes) == []
+        assert positions.pop_error() is None
+        assert asked(positions.fetches({A: HERE}, 0)) == {1: [(A, 0)]}
+
     def test_fetch_retry_later_waits_until_time(self):
         positions = made(A)
         fetch(positions, RetryLater(30))

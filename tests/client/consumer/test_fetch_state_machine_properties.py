@@ -2,7 +2,7 @@
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from partage.client.consumer.fetch_state_machine import FetchedData, OutOfRange, RetryLater
 from partage.client.consumer.partition_state import FetchedChunk
@@ -32,7 +32,7 @@ class Reading(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.positions = made(A, B, C, buffer_bytes=300)
+        self.buffer_bytes = 300
         self.due = dict.fromkeys((A, B, C), 0)  # the next offset to deliver
         self.out = []
         self.paused = set()
@@ -41,6 +41,12 @@ class Reading(RuleBasedStateMachine):
         self.must_check = True
 
     partitions = st.sampled_from([A, B, C])
+
+    @initialize(buffer_bytes=st.sampled_from([100, 150, 150, 200, 300]))
+    def make(self, buffer_bytes):
+        """In a small buffer, paused partitions give up their records."""
+        self.buffer_bytes = buffer_bytes
+        self.positions = made(A, B, C, buffer_bytes=buffer_bytes)
 
     @rule()
     def fetch(self):
@@ -170,6 +176,14 @@ class Reading(RuleBasedStateMachine):
             (self.paused.add if paused else self.paused.discard)(partition)
             self.must_check = True
 
+    @rule(data=st.data(), partition=partitions)
+    def pause_full_buffer(self, data, partition):
+        """Pause a partition that has records and is fetched again; others need its room."""
+        self.fetch_and_answer(data)
+        self.fetch()
+        self.pause(partition, paused=True)
+        self.fetch()
+
     @rule(partition=partitions)
     def disown(self, partition):
         self.positions.remove_partitions([partition])
@@ -187,7 +201,9 @@ class Reading(RuleBasedStateMachine):
     @invariant()
     def bounded(self):
         asked_for = sum(one.bytes_max for one in self.out)
-        assert self.positions.buffered_bytes + asked_for <= 300 + 100  # put back by a cursor
+        assert (
+            self.positions.buffered_bytes + asked_for <= self.buffer_bytes + 100
+        )  # put back by a cursor
 
     @invariant()
     def connected(self):

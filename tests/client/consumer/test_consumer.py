@@ -376,6 +376,19 @@ class TestTrouble:
         with pytest.raises(UnknownPartitionError, match="no partition t-2: topic 't' has 2"):
             consumer.poll(PATIENT)
 
+    def test_position_in_deleted_topic_raises(self, servers, consumer_of):
+        """A failed lookup refreshes the metadata, which is valid for minutes otherwise."""
+        fill(servers, 3)
+        consumer = consumer_of(servers, unknown_topic_wait_ms=100, fetch_max_wait_ms=10)
+        consumer.assign([T0])
+        assert polled(consumer, 3) == [0, 1, 2]
+        consumer.pause(T0)
+        eventually(lambda: not consumer._engine._positions._in_flight_bytes)
+        delete_topic(servers, "t")
+        consumer.seek_to_beginning(T0)
+        with pytest.raises(UnknownTopicError, match="no topic 't'"):
+            consumer.position(T0)
+
     def test_recreated_topic_is_read_from_start(self, servers, consumer_of):
         fill(servers, 10)
         consumer = consumer_of(servers)

@@ -137,6 +137,34 @@ def test_garbage_of_former_worlds_is_collected_before_a_world(tmp_path, monkeypa
     assert [each() is None for each in left[:2]] == [True, True]
 
 
+def test_world_is_freed_although_its_broker_was_killed_with_a_request(tmp_path):
+    """The request refers to its connection, and the shard to the request."""
+
+    async def work(world):
+        await world.create_topic("t")
+
+        async def consume():
+            async with AsyncConsumer(world.bootstrap_servers, group_id="g") as consumer:
+                consumer.subscribe(["t"])
+                await consumer.poll(60_000)
+
+        world.process(consume, name="reader")
+        await asyncio.sleep(1)  # the coordinator waits longer for other members
+        world.kill(world.broker)
+        await asyncio.sleep(1)
+        world.kill("reader")
+
+    def left_world():
+        settings = {"group.initial.rebalance.delay.ms": "10000"}
+        world = PartageWorld(1, tmp_path, settings)
+        run(world, lambda: work(world))
+        return weakref.ref(world)
+
+    left = left_world()
+    gc.collect()
+    assert left() is None
+
+
 def test_wall_clock_of_a_process_is_wrong_also_after_a_restart(world):
     seen = []
 

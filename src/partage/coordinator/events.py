@@ -36,8 +36,12 @@ class TopicsDeleted(Event, frozen=True, gc=False, kw_only=True):
     topics: frozenset[str]
 
 
-class GroupRequest(Event, frozen=True, gc=False, kw_only=True):
-    """A request to one group."""
+class GroupRequest(Event, frozen=True, gc=True, kw_only=True):
+    """A request to one group.
+
+    The garbage collector tracks it: a ticket refers to a connection, and so to the shard in which
+    the request waits.
+    """
 
     reply_to: Ticket
     group_id: str
@@ -54,7 +58,7 @@ class Protocol(msgspec.Struct, frozen=True, gc=False):
     version: int = -1
 
 
-class Join(GroupRequest, frozen=True, gc=False, kw_only=True):
+class Join(GroupRequest, frozen=True, kw_only=True):
     """JoinGroup. ``member_id`` is empty in the first request of a member."""
 
     member_id: str
@@ -71,7 +75,7 @@ class Join(GroupRequest, frozen=True, gc=False, kw_only=True):
     may_skip_assignment: bool = True  # KIP-814
 
 
-class Sync(GroupRequest, frozen=True, gc=False, kw_only=True):
+class Sync(GroupRequest, frozen=True, kw_only=True):
     """SyncGroup. Only the leader's assignments are used."""
 
     generation: int
@@ -83,7 +87,7 @@ class Sync(GroupRequest, frozen=True, gc=False, kw_only=True):
     assignment_error: str | None = None  # the reason why the leader's assignor failed
 
 
-class Heartbeat(GroupRequest, frozen=True, gc=False, kw_only=True):
+class Heartbeat(GroupRequest, frozen=True, kw_only=True):
     """Heartbeat of a member."""
 
     generation: int
@@ -99,7 +103,7 @@ class LeavingMember(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     reason: str | None = None
 
 
-class Leave(GroupRequest, frozen=True, gc=False, kw_only=True):
+class Leave(GroupRequest, frozen=True, kw_only=True):
     """LeaveGroup, for one or more members."""
 
     members: tuple[LeavingMember, ...]
@@ -115,7 +119,7 @@ class OffsetToCommit(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     metadata: str = ""
 
 
-class Commit(GroupRequest, frozen=True, gc=False, kw_only=True):
+class Commit(GroupRequest, frozen=True, kw_only=True):
     """OffsetCommit. Generation -1 and no member id mean a client that is not a member."""
 
     generation: int = -1
@@ -126,7 +130,7 @@ class Commit(GroupRequest, frozen=True, gc=False, kw_only=True):
     knows_group_not_found: bool = True  # supports GROUP_ID_NOT_FOUND (OffsetCommit v9 and later)
 
 
-class TransactionalCommit(GroupRequest, frozen=True, gc=False, kw_only=True):
+class TransactionalCommit(GroupRequest, frozen=True, kw_only=True):
     """TxnOffsetCommit. The caller has checked that the producer's transaction is ongoing.
 
     Generation -1 and no member id come from old producers, and are not fenced by the group.
@@ -140,7 +144,7 @@ class TransactionalCommit(GroupRequest, frozen=True, gc=False, kw_only=True):
     offsets: tuple[OffsetToCommit, ...]
 
 
-class CompleteTransaction(Event, frozen=True, gc=False, kw_only=True):
+class CompleteTransaction(Event, frozen=True, gc=True, kw_only=True):
     """A transaction ended that has committed offsets to groups of the shard."""
 
     reply_to: Ticket
@@ -150,7 +154,7 @@ class CompleteTransaction(Event, frozen=True, gc=False, kw_only=True):
     is_commit: bool
 
 
-class FetchOffsets(GroupRequest, frozen=True, gc=False, kw_only=True):
+class FetchOffsets(GroupRequest, frozen=True, kw_only=True):
     """OffsetFetch of the given partitions, or of all committed ones if None.
 
     With ``requires_stable``, a partition with pending offsets of a transaction has no result.
@@ -162,23 +166,23 @@ class FetchOffsets(GroupRequest, frozen=True, gc=False, kw_only=True):
     member_epoch: int = -1
 
 
-class DescribeGroup(GroupRequest, frozen=True, gc=False, kw_only=True):
+class DescribeGroup(GroupRequest, frozen=True, kw_only=True):
     """DescribeGroups, for one group."""
 
     knows_group_not_found: bool = True  # KIP-1043; older clients get state Dead instead
 
 
-class DeleteGroup(GroupRequest, frozen=True, gc=False, kw_only=True):
+class DeleteGroup(GroupRequest, frozen=True, kw_only=True):
     """DeleteGroups, for one group."""
 
 
-class DeleteOffsets(GroupRequest, frozen=True, gc=False, kw_only=True):
+class DeleteOffsets(GroupRequest, frozen=True, kw_only=True):
     """OffsetDelete (KIP-496)."""
 
     partitions: tuple[TopicPartition, ...]
 
 
-class ListGroups(Event, frozen=True, gc=False, kw_only=True):
+class ListGroups(Event, frozen=True, gc=True, kw_only=True):
     """ListGroups, for one shard. The filters are in lower case; an empty filter matches every
     group.
     """

@@ -44,13 +44,13 @@ class MarkersWritten(TransactionEvent, frozen=True, gc=False, kw_only=True):
     partitions: tuple[TopicPartition, ...]
 
 
-class TransactionRequest(TransactionEvent, frozen=True, gc=False, kw_only=True):
+class TransactionRequest(TransactionEvent, frozen=True, gc=True, kw_only=True):
     """A request; ``reply_to`` is opaque, and gets exactly one reply."""
 
     reply_to: object
 
 
-class InitProducer(TransactionRequest, frozen=True, gc=False, kw_only=True):
+class InitProducer(TransactionRequest, frozen=True, kw_only=True):
     """InitProducerId. A producer that recovers sends its id and epoch; both are -1 otherwise."""
 
     transactional_id: str
@@ -60,7 +60,7 @@ class InitProducer(TransactionRequest, frozen=True, gc=False, kw_only=True):
     fresh_producer_id: int
 
 
-class AddPartitions(TransactionRequest, frozen=True, gc=False, kw_only=True):
+class AddPartitions(TransactionRequest, frozen=True, kw_only=True):
     """AddPartitionsToTxn, AddOffsetsToTxn, or the first write to a partition."""
 
     transactional_id: str
@@ -70,7 +70,7 @@ class AddPartitions(TransactionRequest, frozen=True, gc=False, kw_only=True):
     version: int = VERSION_0
 
 
-class VerifyPartitions(TransactionRequest, frozen=True, gc=False, kw_only=True):
+class VerifyPartitions(TransactionRequest, frozen=True, kw_only=True):
     """A leader checks that partitions belong to the transaction."""
 
     transactional_id: str
@@ -79,7 +79,7 @@ class VerifyPartitions(TransactionRequest, frozen=True, gc=False, kw_only=True):
     partitions: tuple[TopicPartition, ...]
 
 
-class EndTransaction(TransactionRequest, frozen=True, gc=False, kw_only=True):
+class EndTransaction(TransactionRequest, frozen=True, kw_only=True):
     """EndTxn. ``fresh_producer_id`` is needed only if the epoch is exhausted."""
 
     transactional_id: str
@@ -90,13 +90,13 @@ class EndTransaction(TransactionRequest, frozen=True, gc=False, kw_only=True):
     fresh_producer_id: int = -1
 
 
-class DescribeTransaction(TransactionRequest, frozen=True, gc=False, kw_only=True):
+class DescribeTransaction(TransactionRequest, frozen=True, kw_only=True):
     """DescribeTransactions, for one transactional id."""
 
     transactional_id: str
 
 
-class ListTransactions(TransactionRequest, frozen=True, gc=False, kw_only=True):
+class ListTransactions(TransactionRequest, frozen=True, kw_only=True):
     """ListTransactions, for one shard; an empty filter passes everything.
 
     ``duration_ms`` passes transactions that are open for longer; -1 passes everything. ``pattern``

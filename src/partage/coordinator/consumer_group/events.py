@@ -10,7 +10,7 @@ from partage.coordinator.consumer_group.partitions import PartitionSet, TopicId
 from partage.coordinator.events import Event, GroupRequest
 
 
-class ConsumerGroupHeartbeat(GroupRequest, frozen=True, gc=False, kw_only=True):
+class ConsumerGroupHeartbeat(GroupRequest, frozen=True, kw_only=True):
     """ConsumerGroupHeartbeat (KIP-848). None means "unchanged since the last heartbeat".
 
     ``member_epoch`` is 0 to join, -1 to leave, and -2 for a static member that leaves for a while.
@@ -33,7 +33,7 @@ class ConsumerGroupHeartbeat(GroupRequest, frozen=True, gc=False, kw_only=True):
     original: ConsumerGroupHeartbeat | None = None  # the first of repeated heartbeats
 
 
-class RepeatedHeartbeat(GroupRequest, frozen=True, gc=False, kw_only=True):
+class RepeatedHeartbeat(GroupRequest, frozen=True, kw_only=True):
     """A ConsumerGroupHeartbeat whose request a client has sent before, in few fields.
 
     `Driver.answer` accepts it, and asks `Shard.heartbeat_effects`. If the heartbeat may change
@@ -53,7 +53,7 @@ class RepeatedHeartbeat(GroupRequest, frozen=True, gc=False, kw_only=True):
         )
 
 
-class DescribeConsumerGroup(GroupRequest, frozen=True, gc=False, kw_only=True):
+class DescribeConsumerGroup(GroupRequest, frozen=True, kw_only=True):
     """ConsumerGroupDescribe, for one group."""
 
 

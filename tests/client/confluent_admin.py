@@ -1,7 +1,7 @@
 """Producing and administration through another client, confluent-kafka."""
 
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 
 def produce(servers, topic, records, **config):
@@ -24,6 +24,12 @@ def create_topic(servers, topic, partitions=1, **config):
     admin = AdminClient({"bootstrap.servers": servers})
     made = admin.create_topics([NewTopic(topic, partitions, 1, config=config)])
     made[topic].result(30)
+
+
+def create_partitions(servers, topic, total):
+    """Let a topic have ``total`` partitions."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_partitions([NewPartitions(topic, total)])[topic].result(30)
 
 
 def delete_topic(servers, topic):

@@ -27,7 +27,7 @@ from partage.client.consumer.engine import Engine
 from partage.errors import InvalidArgumentError
 from polled_conditions import eventually
 
-from ..confluent_admin import create_topic, delete_records, delete_topic, produce
+from ..confluent_admin import create_partitions, create_topic, delete_records, delete_topic, produce
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 PATIENT = 10_000
@@ -367,6 +367,17 @@ class TestTrouble:
         for _ in range(2):
             with pytest.raises(UnknownTopicError, match="no topic 'tt'; did you mean 't'"):
                 consumer.poll(PATIENT)
+
+    def test_partition_that_is_created_and_assigned_later_is_read_soon(self, servers, consumer_of):
+        """The metadata of the topic is known, and valid for five minutes."""
+        fill(servers, 3)
+        consumer = consumer_of(servers)
+        consumer.assign([T0])
+        assert polled(consumer, 3) == [0, 1, 2]
+        create_partitions(servers, "t", 3)
+        fill(servers, 3, partition=2, first=10)
+        consumer.assign([T0, ("t", 2)])
+        assert polled(consumer, 3) == [10, 11, 12]
 
     def test_unknown_partition_raises(self, servers, consumer_of):
         fill(servers, 3)

@@ -275,6 +275,32 @@ class TestErrors:
 
         unassigned(work)
 
+    def test_partition_whose_leader_returned_before_it_was_assigned_is_read(self):
+        """Its leader is missing in the metadata that is known, and valid for five minutes."""
+        answers = Script(records(batch(0, 2)))
+        is_down = True
+
+        async def work(consumer, broker):
+            nonlocal is_down
+
+            def script(asked):
+                if asked.api.name == "Metadata" and is_down:
+                    answer = broker.default(asked)
+                    for topic in answer.topics:
+                        topic.partitions[1].leader_id = -1
+                    return answer
+                return answers(asked)
+
+            broker.topics = {"t": 2}
+            broker.script = script
+            consumer.assign([T0])
+            assert await polled(consumer, 2) == [0, 1]
+            is_down = False
+            consumer.assign([("t", 1)])
+            assert await consumer.position(("t", 1)) == broker.ends[0]
+
+        unassigned(work, default_api_timeout_ms=10_000)
+
     def test_position_without_a_leader_says_so(self):
         async def work(consumer, broker):
             broker.leader_id = -1

@@ -99,6 +99,8 @@ class Fetcher:
         self._ask_at: dict[str, float] = {}  # when to refresh a topic's metadata
         self._asking: set[str] = set()
         self._stale: set[TopicPartition] = set()  # partitions whose leader is out of date
+        #: Assigned partitions that had no leader in the last metadata, or were missing.
+        self._leaderless: set[TopicPartition] = set()
         self._unknown_since: dict[str, float] = {}
         self._failures: dict[object, int] = {}  # consecutive failures, by broker, topic or work
         self._outages = OutageLog()
@@ -150,7 +152,7 @@ class Fetcher:
             wanted = self._positions.topics()
             placements = self._placements()
             fetches = self._positions.fetches(placements, now_ms)
-            outdated = self._positions.pop_outdated()
+            outdated = self._positions.pop_outdated() | self._unplaced(placements)
             # Last: `fetches` detects topics that were created again and resets their positions.
             lookups = self._positions.lookups(placements, now_ms)
             retry_ms = self._positions.retry_at_ms(now_ms)
@@ -178,13 +180,25 @@ class Fetcher:
                 found[partition] = Placement(leadership, topic.topic_id, online)
         return found
 
+    def _unplaced(self, placements: Container[TopicPartition]) -> set[TopicPartition]:
+        """Return partitions that were assigned after metadata without a leader for them arrived.
+
+        The topic may have got the partition since, or the partition its leader.
+        """
+        known = self._stale | self._leaderless
+        return {
+            each
+            for each in self._positions.owned
+            if each not in placements and each.topic in self._topics and each not in known
+        }
+
     # Topics.
 
     def _forget_topics(self, owned: Container[str]) -> None:
         """Forget topics without partitions: their metadata would be old in a later assignment."""
-        for name in [name for name in self._topics if name not in owned]:
-            del self._topics[name]
-            self._ask_at.pop(name, None)
+        for name in [name for name in self._ask_at if name not in owned]:
+            for known in (self._topics, self._ask_at, self._unknown_since, self._failures):
+                known.pop(name, None)
 
     def _refresh_due_topics(self, wanted: Iterable[str], now: float) -> None:
         missing = [n for n in wanted if n not in self._asking and self._ask_at.get(n, 0.0) <= now]
@@ -237,12 +251,16 @@ class Fetcher:
         self._stale = {partition for partition in self._stale if partition.topic != topic.name}
         with self._lock:
             owned = [p for p in self._positions.owned if p.topic == topic.name]
-        missing = [p for p in owned if p.partition not in topic.partitions]
+        leaders = {number: each.leader_id for number, each in topic.partitions.items()}
+        missing = [p for p in owned if p.partition not in leaders]
+        leaderless = [p for p in owned if leaders.get(p.partition, 0) < 0]
+        others = {partition for partition in self._leaderless if partition.topic != topic.name}
+        self._leaderless = others.union(missing, leaderless)
         if missing:
             self._on_unknown_partitions(
                 topic.name, UnknownPartitionError(missing[0], len(topic.partitions)), missing
             )
-        elif leaderless := [p for p in owned if topic.partitions[p.partition].leader_id < 0]:
+        elif leaderless:
             self._ask_at[topic.name] = self._now() + self._backoff_s(topic.name)
             with self._lock:
                 for partition in leaderless:

@@ -454,7 +454,9 @@ class Reader:
         """Resume all paused partitions."""
         for partition in sorted(consumer.paused()):
             consumer.resume(partition)
-            place = run.owned[partition]
+            place = run.owned.get(partition)
+            if place is None:  # a wait was cancelled before the consumer gave it up
+                continue
             # its buffer may have been given up
             place.is_paused, place.restarted_s = False, self._world.elapsed_s
 

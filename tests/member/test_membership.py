@@ -25,7 +25,7 @@ PROTOCOLS = (events.SupportedProtocol("election", b"me"),)
 class Group:
     """A member of a group of another protocol type, and its last actions."""
 
-    def __init__(self, **settings: int) -> None:
+    def __init__(self, **settings: object) -> None:
         self.member = MembershipStateMachine(
             MemberSettings(group_id="g", protocol_type="election", **settings)  # type: ignore[arg-type]
         )
@@ -85,8 +85,8 @@ class Group:
         self.handle(events.CommitRejected(at_ms=0, generation=1, member_id="a", error=error))
 
 
-def stable() -> Group:
-    group = Group()
+def stable(**settings: object) -> Group:
+    group = Group(**settings)
     group.find()
     group.prepare()
     group.join()
@@ -183,6 +183,48 @@ def test_session_starts_when_heartbeat_was_sent() -> None:
     group.handle(events.TimerFired(at_ms=3_000, key=MemberTimer.HEARTBEAT))
     group.handle(events.HeartbeatResponseReceived(at_ms=9_000, serial=group.serial))
     assert group.timers.armed[MemberTimer.SESSION] == 3_000 + 45_000
+
+
+def joining(**settings: object) -> Group:
+    """A member of generation 1 that waits for the response to its next JoinGroup."""
+    group = stable(**settings)
+    group.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    group.prepare()
+    assert group.member.state is MemberState.JOINING
+    return group
+
+
+def test_commit_that_the_next_generation_overtook_loses_nothing() -> None:
+    """The response to the JoinGroup, which has started that generation, is still on its way."""
+    group = joining()
+    join = group.serial
+    group.commit(ErrorCode.ILLEGAL_GENERATION)
+    assert (group.actions, group.member.state) == ([], MemberState.JOINING)
+    group.handle(
+        events.JoinResponseReceived(
+            at_ms=0,
+            serial=join,
+            member_id="a",
+            generation=2,
+            protocol_type="election",
+            protocol="election",
+            leader="b",
+        )
+    )
+    assert [type(action) for action in group.actions] == [outcome.SendSync]
+
+
+@pytest.mark.parametrize(
+    ("error", "instance_id"),
+    [(ErrorCode.UNKNOWN_MEMBER_ID, None), (ErrorCode.ILLEGAL_GENERATION, "one")],
+)
+def test_commit_during_a_join_may_show_that_the_group_went_on(
+    error: ErrorCode, instance_id: str | None
+) -> None:
+    """A static member keeps its place, although it has missed a join phase."""
+    group = joining(instance_id=instance_id)
+    group.commit(error)
+    assert outcome.DiscardAssignment in [type(action) for action in group.actions]
 
 
 CASES = [

@@ -13,7 +13,8 @@ from partage.member.handler_context import HandlerContext
 from partage.member.member import Member
 from partage.member.outcome import SendHeartbeat
 from partage.member.reactions import CoordinatorRequest, Reaction, reaction_to
-from partage.member.states import ACTIVE_STATES, PARKED_STATES
+from partage.member.states import ACTIVE_STATES, PARKED_STATES, MemberState
+from partage.model.errors import ErrorCode
 
 #: Reactions to a commit that require a new connection if a request is parked.
 _NOT_WHILE_PARKED = (Reaction.LOSE_GENERATION, Reaction.LOSE_MEMBERSHIP, Reaction.FAIL)
@@ -89,11 +90,24 @@ def on_heartbeat_response(
 
 def on_commit_rejected(member: Member, context: HandlerContext, event: CommitRejected) -> None:
     """React to a rejected commit, if it is of the current generation."""
-    if (event.generation, event.member_id) == (member.generation, member.member_id):
-        answer = reaction_to(CoordinatorRequest.COMMIT, event.error)
-        if member.state in PARKED_STATES and answer in _NOT_WHILE_PARKED:
-            member.drop_coordinator(context)
-        member.apply_reaction(context, answer, event, CoordinatorRequest.COMMIT)
+    if (event.generation, event.member_id) != (member.generation, member.member_id):
+        return
+    if event.error is ErrorCode.ILLEGAL_GENERATION and _may_have_joined(member):
+        return
+    answer = reaction_to(CoordinatorRequest.COMMIT, event.error)
+    if member.state in PARKED_STATES and answer in _NOT_WHILE_PARKED:
+        member.drop_coordinator(context)
+    member.apply_reaction(context, answer, event, CoordinatorRequest.COMMIT)
+
+
+def _may_have_joined(member: Member) -> bool:
+    """True if the coordinator may have answered the JoinGroup under way.
+
+    Commits have a separate connection, so their responses may overtake that of the JoinGroup, which
+    has started the next generation. Without it the coordinator would not know the member, unless it
+    is static: then it may have missed the join phase, and others may own its partitions.
+    """
+    return member.state is MemberState.JOINING and member.settings.instance_id is None
 
 
 def on_session_timeout(member: Member, context: HandlerContext) -> None:

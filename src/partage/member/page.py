@@ -46,7 +46,9 @@ error. The diagram omits them.
 
 _REACTIONS_INTRO = """\
 A response counts only if the member still waits for it. A response from an earlier generation or
-from a closed connection is ignored. The last row holds for every error that the table omits.
+from a closed connection is ignored. So is ILLEGAL_GENERATION for a commit while a JoinGroup is
+under way, except by a static member: the commit was sent on another connection, and the JoinGroup
+has started the next generation. The last row holds for every error that the table omits.
 """
 
 _OWNERSHIP = """\

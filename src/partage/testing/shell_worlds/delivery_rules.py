@@ -39,6 +39,8 @@ from partage.testing.shell_worlds.wire_watch import CommitHold, CommitTimeline
 _REACTION_S: Final = 0.2
 #: The time of a new record from the writer to the reader, besides the turns of the reader.
 _FRESH_S: Final = 0.4
+#: The longest time in which the position of a new partition is looked up.
+_POSITION_S: Final = 1.0
 
 
 @dataclass
@@ -160,10 +162,13 @@ class DeliveryRules:
     def _expect_soon(self, partition: TopicPartition, offset: int) -> None:
         """Note the time of a new record for each owner that has read all of its partitions.
 
-        If an owner has not, its records may be delivered in any order.
+        If an owner has not, its records may be delivered in any order. The position of a new
+        partition must be looked up first, maybe behind a fetch.
         """
         for run in self._runs.values():
             if partition not in run.owned:
+                continue
+            if self._now_s() < run.owned[partition].since_s + _POSITION_S:
                 continue
             read, owned = self.read[run.group], run.owned
             if run.is_leaving or any(len(read[p]) < len(self.written[p]) for p in owned):
@@ -191,6 +196,18 @@ class DeliveryRules:
         """Return the partitions that a process owns."""
         run = self._runs.get(name)
         return {} if run is None else run.owned
+
+    def is_behind(self, name: str) -> bool:
+        """True if a process has not read all records of its partitions, or reads them again."""
+        run = self._runs.get(name)
+        if run is None:
+            return False
+        read, written = self.read[run.group], self.written
+        return any(
+            written[p].keys() - read[p]
+            or (place.next_offset is not None and place.next_offset <= max(written[p], default=-1))
+            for p, place in run.owned.items()
+        )
 
     def owner(self, group: str, partition: TopicPartition) -> str | None:
         """Return the member of a group that owns a partition, as it knows; None without one."""

@@ -100,11 +100,8 @@ class Reader:
 
     @property
     def is_behind(self) -> bool:
-        """True if there are records that it has not read."""
-        return any(
-            self._rules.written[partition].keys() - self._rules.read[self._plan.group][partition]
-            for partition in self._rules.owned(self._name)
-        )
+        """True if there are records that it has not read, or reads again."""
+        return self._rules.is_behind(self._name)
 
     @property
     def owns_nothing(self) -> bool:

@@ -246,8 +246,9 @@ def pass_a_partition(checked: Checked) -> None:
 
 def read_late(checked: Checked) -> None:
     checked.read(0, 1, 2, 3)
+    checked.now_s = 2.0
     checked.rules.on_written(PLACE, 4, [b"e"])
-    checked.now_s = 1.0
+    checked.now_s = 3.0
     checked.read(4, value=b"e")
 
 

@@ -255,7 +255,9 @@ def _with_drills(scenario: ShellScenario, rng: Random) -> ShellScenario:
         plan = _with_pattern(plan) if plan.group in patterns else plan
         plan = _with_tight_buffer(plan) if is_tight else plan
         options = dict(plan.options)
-        if grows or "grow" in drills:
+        # With the consumer protocol, the coordinator notices new partitions.
+        is_watched = options.get("group_protocol") != "consumer"
+        if (grows or "grow" in drills) and is_watched:
             age_ms = min(options["metadata_max_age_ms"], _SHORT_AGE_MS)
             options["metadata_max_age_ms"] = age_ms
         if "grow" in drills:  # a JoinGroup waits for a member longer than other requests

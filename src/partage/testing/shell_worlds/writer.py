@@ -79,15 +79,16 @@ class Writer:
         return sum(self._sequences.values())
 
     def add(self, partition: TopicPartition, leader: Address) -> None:
-        """Write another partition, too.
+        """Write another partition, too; it is the next one.
 
         Args:
             partition: The partition.
             leader: The address of its broker.
         """
         self._leaders[partition] = leader
-        self._turn %= len(self._partitions)  # a batch in flight keeps its partition
-        self._partitions.append(partition)
+        self._turn %= len(self._partitions)
+        is_in_flight = bool(self._values)  # this batch keeps its partition
+        self._partitions.insert(self._turn + is_in_flight, partition)
 
     async def main(self) -> None:
         """Write until ``is_stopped`` is True and no batch is in flight."""

@@ -19,6 +19,7 @@ from partage.member.timers import MemberTimer
 from partage.model.errors import ErrorCode
 from partage.runtime.timers import TimerQueue
 
+ILLEGAL = ErrorCode.ILLEGAL_GENERATION
 PROTOCOLS = (events.SupportedProtocol("election", b"me"),)
 
 
@@ -198,8 +199,11 @@ def test_commit_that_the_next_generation_overtook_loses_nothing() -> None:
     """The response to the JoinGroup, which has started that generation, is still on its way."""
     group = joining()
     join = group.serial
-    group.commit(ErrorCode.ILLEGAL_GENERATION)
+    group.commit(ILLEGAL)
     assert (group.actions, group.member.state) == ([], MemberState.JOINING)
+    assert group.timers.armed[MemberTimer.REQUEST] == 30_000, "its response is due"
+    group.handle(events.CommitRejected(at_ms=9_000, generation=1, member_id="a", error=ILLEGAL))
+    assert group.timers.armed[MemberTimer.REQUEST] == 30_000, "more commits do not delay it"
     group.handle(
         events.JoinResponseReceived(
             at_ms=0,
@@ -224,6 +228,19 @@ def test_commit_during_a_join_may_show_that_the_group_went_on(
     """A static member keeps its place, although it has missed a join phase."""
     group = joining(instance_id=instance_id)
     group.commit(error)
+    assert outcome.DiscardAssignment in [type(action) for action in group.actions]
+
+
+def test_commit_during_a_second_join_may_show_that_the_first_one_was_answered() -> None:
+    """The member has missed the assignment of that generation."""
+    group = joining()
+    group.handle(events.CoordinatorLost(at_ms=0, serial=group.member.link.coordinator_serial))
+    group.timers.set(MemberTimer.RETRY, None)  # it fires
+    group.handle(events.TimerFired(at_ms=5_000, key=MemberTimer.RETRY))
+    group.find()
+    group.prepare()
+    assert group.member.state is MemberState.JOINING
+    group.commit(ILLEGAL)
     assert outcome.DiscardAssignment in [type(action) for action in group.actions]
 
 

@@ -14,6 +14,7 @@ from partage.member.member import Member
 from partage.member.outcome import SendHeartbeat
 from partage.member.reactions import CoordinatorRequest, Reaction, reaction_to
 from partage.member.states import ACTIVE_STATES, PARKED_STATES, MemberState
+from partage.member.timers import MemberTimer
 from partage.model.errors import ErrorCode
 
 #: Reactions to a commit that require a new connection if a request is parked.
@@ -92,7 +93,8 @@ def on_commit_rejected(member: Member, context: HandlerContext, event: CommitRej
     """React to a rejected commit, if it is of the current generation."""
     if (event.generation, event.member_id) != (member.generation, member.member_id):
         return
-    if event.error is ErrorCode.ILLEGAL_GENERATION and _may_have_joined(member):
+    if event.error is ErrorCode.ILLEGAL_GENERATION and _is_overtaken_by_join(member):
+        _expect_join_response(member, context)
         return
     answer = reaction_to(CoordinatorRequest.COMMIT, event.error)
     if member.state in PARKED_STATES and answer in _NOT_WHILE_PARKED:
@@ -100,14 +102,28 @@ def on_commit_rejected(member: Member, context: HandlerContext, event: CommitRej
     member.apply_reaction(context, answer, event, CoordinatorRequest.COMMIT)
 
 
-def _may_have_joined(member: Member) -> bool:
-    """True if the coordinator may have answered the JoinGroup under way.
+def _is_overtaken_by_join(member: Member) -> bool:
+    """True if a commit is of an earlier generation because the JoinGroup under way started another.
 
-    Commits have a separate connection, so their responses may overtake that of the JoinGroup, which
-    has started the next generation. Without it the coordinator would not know the member, unless it
-    is static: then it may have missed the join phase, and others may own its partitions.
+    Commits have a separate connection, so their responses may overtake that of the JoinGroup. The
+    group may have gone on without a static member, which keeps its place. If an earlier JoinGroup
+    got no response, that one may have started a generation whose assignment the member missed.
     """
-    return member.state is MemberState.JOINING and member.settings.instance_id is None
+    is_first_join = member.state is MemberState.JOINING and not member.has_unanswered_join
+    return is_first_join and not member.is_static
+
+
+def _expect_join_response(member: Member, context: HandlerContext) -> None:
+    """Wait no longer for the response to JoinGroup than for that of other requests.
+
+    The coordinator counts the session from now on. If the response is lost, the member must rejoin
+    before others get its partitions.
+    """
+    if not member.is_join_response_due:
+        member.is_join_response_due = True
+        settings = member.settings
+        limit_ms = min(settings.request_timeout_ms, settings.session_timeout_ms)
+        context.arm_timer(MemberTimer.REQUEST, limit_ms)
 
 
 def on_session_timeout(member: Member, context: HandlerContext) -> None:

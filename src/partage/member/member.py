@@ -58,6 +58,10 @@ class Member:
         self.pending_topic_changes: list[str] = []  # Topic changes to rejoin for after the delay
         self.leave_request = LeaveRequested(at_ms=0, reason="")
         self.was_request_parked = False  # When the leave began
+        # True if the response to the JoinGroup under way is due, as a rejected commit has shown
+        self.is_join_response_due = False
+        # True if a JoinGroup was given up since the generation began: it may have been answered
+        self.has_unanswered_join = False
         self.offered_protocol_names: frozenset[str] = frozenset()
 
     @property
@@ -90,6 +94,9 @@ class Member:
         assert before in PREDECESSORS[state], f"{before} -> {state}"
         self.state = state
         self.awaited_serial = None
+        self.is_join_response_due = False
+        if before is MemberState.JOINING and state is MemberState.UNJOINED:
+            self.has_unanswered_join = True
         if before in PARKED_STATES or before is MemberState.LEAVING:
             context.cancel_timer(MemberTimer.REQUEST)
         if before in ACTIVE_STATES and state not in ACTIVE_STATES:
@@ -237,6 +244,7 @@ class Member:
     def reset_generation(self, context: HandlerContext, *, forgets_id: bool) -> None:
         """Leave the generation."""
         self.generation = NO_GENERATION
+        self.has_unanswered_join = False
         self.protocol = None
         self.is_leader = False
         if forgets_id:

@@ -96,6 +96,7 @@ def _start_generation(member: Member, context: HandlerContext, event: JoinRespon
         return
     member.member_id = event.member_id
     member.generation = event.generation
+    member.has_unanswered_join = False
     member.protocol = event.protocol
     member.is_leader = event.leader == event.member_id
     member.link.is_session_expired = False

@@ -432,12 +432,13 @@ class GroupAssignment(AssignmentSource):
 
     def on_commit_fenced(self, identity: CommitIdentity, code: ErrorCode) -> str:
         """Handle a commit that the coordinator refused as fenced; return the reason as text."""
-        why = fenced_commit_reason(code, self.settings, now_ms() - self._polls.poll_ended_ms)
+        away_ms = now_ms() - self._polls.poll_ended_ms
         generation, member_id = identity.generation, identity.member_id
         self._driver.handle(
             CommitRejected(at_ms=now_ms(), generation=generation, member_id=member_id, error=code)
         )
-        return why
+        is_in_group = self._member.is_in_group
+        return fenced_commit_reason(code, self.settings, away_ms, is_in_group=is_in_group)
 
     def commit_refusal_reason(self) -> str:
         """Return the reason why no commit is possible now."""

@@ -129,9 +129,20 @@ def not_in_generation_reason(settings: MemberSettings, away_ms: int) -> str:
     return _REBALANCING
 
 
-def fenced_commit_reason(code: ErrorCode, settings: MemberSettings, away_ms: int) -> str:
-    """Return the reason why the coordinator refused a commit."""
+def fenced_commit_reason(
+    code: ErrorCode, settings: MemberSettings, away_ms: int, *, is_in_group: bool
+) -> str:
+    """Return the reason why the coordinator refused a commit.
+
+    Args:
+        code: The error code of the commit.
+        settings: The settings of the member.
+        away_ms: The time since the last poll.
+        is_in_group: False if the member has lost its partitions.
+    """
     match code:
+        case ErrorCode.ILLEGAL_GENERATION if is_in_group:
+            return _REBALANCING
         case ErrorCode.FENCED_INSTANCE_ID:
             return (
                 f"another process uses group_instance_id {settings.instance_id!r}: stop one of "

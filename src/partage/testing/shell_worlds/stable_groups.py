@@ -150,10 +150,13 @@ class StableGroups:
         for api in _NEEDLESS:
             if counts.get(api, 0):
                 self._world.break_rule("calm", f"{name} sent {counts[api]} {api} requests")
-        age_ms = self._scenario.readers[name].options["metadata_max_age_ms"]
+        plan = self._scenario.readers[name]
         # for each topic, for the subscription, and for the assignment of a leader
-        refreshes = 1_250 * (2 + len(self._readers[name].topics)) / age_ms
+        refreshes = 1_250 * (2 + len(self._readers[name].topics))
+        refreshes /= plan.options["metadata_max_age_ms"]
         rates = {**_RATE_MAX, "Metadata": max(_RATE_MAX["Metadata"], refreshes)}
+        if plan.commits == "auto":
+            rates["OffsetCommit"] = 1_250 / plan.options["auto_commit_interval_ms"]
         for api, rate in rates.items():
             if counts.get(api, 0) > rate * CALM_S * len(self._world.brokers):
                 self._world.break_rule(

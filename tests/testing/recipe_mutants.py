@@ -246,7 +246,7 @@ RECIPE_MUTANTS = (
         _OF_MEMBERSHIP,
     ),
     Mutant(
-        "connections stay open after close",
+        "the connections of a membership stay open after close",
         _MEMBERSHIP,
         "            driver.close()\n            self._cluster.close()\n",
         "            driver.close()\n",

@@ -28,6 +28,7 @@ _LISTS: Final = {
     "recipes": RECIPE_MUTANTS,
 }
 _MUTANTS: Final = {mutant.name: mutant for mutants in _LISTS.values() for mutant in mutants}
+assert len(_MUTANTS) == sum(map(len, _LISTS.values())), "two bugs have the same title"
 #: A world that takes longer hangs.
 _WORLD_S: Final = 60
 #: Bytes of memory of a process with a bug, which may loop and allocate.
@@ -79,8 +80,9 @@ def _run_elsewhere(mutant: Mutant, seeds: range, *, is_planted: bool) -> BrokenW
             cwd=Path(__file__).parents[1],
             timeout=_WORLD_S * len(seeds),
         )
-    except subprocess.TimeoutExpired:
-        return BrokenWorld(seeds.start, "hangs")
+    except subprocess.TimeoutExpired as error:
+        begun = (error.stdout or b"").split()
+        return BrokenWorld(int(begun[-1]) if begun else seeds.start, "hangs")
     if ended.returncode:
         raise SearchFailedError(f"{mutant.name}: {ended.stderr[-300:]}")
     seed, _, rule = ended.stdout.strip().rpartition("\n")[2].partition(" ")
@@ -88,7 +90,7 @@ def _run_elsewhere(mutant: Mutant, seeds: range, *, is_planted: bool) -> BrokenW
 
 
 def _run_here(mutant: Mutant, seeds: range, *, is_planted: bool) -> BrokenWorld | None:
-    """Run worlds in this process until one breaks a rule."""
+    """Run worlds in this process until one breaks a rule; print the seed of each one before."""
     if is_planted:
         assert mutant.module not in sys.modules, "the module is already imported"
         sys.meta_path.insert(0, MutantFinder(mutant))
@@ -97,6 +99,7 @@ def _run_here(mutant: Mutant, seeds: range, *, is_planted: bool) -> BrokenWorld 
     from partage.testing.shell_worlds import runner, scenario
 
     for seed in seeds:
+        print(seed, flush=True)
         if mutant in RECIPE_MUTANTS:
             drawn = recipe_scenario.draw_scenario(seed, mutant.options)
             rule = recipe_runner.run_recipe_world(drawn).rule

@@ -419,7 +419,7 @@ class TestTrouble:
         assert polled(consumer, 10) == list(range(10))
 
     def test_committed_ends_within_its_timeout(self, partage_broker, servers, consumer_of):
-        consumer = consumer_of(servers, group_id="g", default_api_timeout_ms=100)
+        consumer = consumer_of(servers, group_id="g", default_api_timeout_ms=1_000)
         too_long = pytest.raises(ApiTimeoutError, match="the lookup of committed offsets took")
         with partage_broker.faults.hold("OffsetFetch", required=False), too_long:
             consumer.committed([T0])

@@ -296,7 +296,7 @@ class TestErrors:
             consumer.assign([T0])
             assert await polled(consumer, 2) == [0, 1]
             is_down = False
-            consumer.assign([("t", 1)])
+            consumer.assign([T0, ("t", 1)])
             assert await consumer.position(("t", 1)) == broker.ends[0]
 
         unassigned(work, default_api_timeout_ms=10_000)

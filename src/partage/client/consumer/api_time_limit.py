@@ -10,13 +10,13 @@ from partage.client.consumer.errors import ApiTimeoutError
 
 
 class ApiTimeLimit:
-    """Cancels what runs in it at the end of ``default_api_timeout_ms``.
+    """A context that cancels its body at the end of ``default_api_timeout_ms``.
 
     Retries begin no attempt after that time, but an attempt may wait longer for its responses.
 
     Args:
         what: The operation, as the subject of an error.
-        timeout_ms: The time from the start on.
+        timeout_ms: The longest time, in ms.
 
     Raises:
         ApiTimeoutError: The time has ended.

@@ -57,7 +57,8 @@ class Consumer(AsyncConsumerBase):
 
     Connections and fetches run in a background thread, which lasts until `close`. Methods without
     I/O take effect at once. Every failure is a `ClientError`; the consumer stays usable after one.
-    Calls that look offsets or topics up raise `ApiTimeoutError` after ``default_api_timeout_ms``.
+    Calls that look offsets or topics up end after ``default_api_timeout_ms``: with the last error,
+    or with `ApiTimeoutError` if a request is not answered.
     One task at a time may use a consumer, but any task may call `close`.
 
     Args:
@@ -129,7 +130,8 @@ class Consumer(AsyncConsumerBase):
 
         Args:
             columns: The names of the columns to return.
-            timeout_ms: Longest time for the whole read; None for no limit, also in an outage.
+            timeout_ms: Longest time for the whole read, with the lookups of offsets; None for no
+                limit, also in an outage.
 
         Returns:
             A table with the wanted columns and a row for each record.
@@ -149,10 +151,10 @@ class Consumer(AsyncConsumerBase):
         try:
             before = {each: await self._position(each, deadline) for each in owned}
             ends = await result_by(self._engine.submit(self._engine.end_offsets(owned)), deadline)
-        except TimeoutError:
+        except TimeoutError as error:
             if not deadline.is_expired:
                 raise
-            raise ReadTimeoutError(timeout_ms or 0, owned) from None
+            raise ReadTimeoutError(timeout_ms or 0, owned) from error
         found = []
         try:
             while left := partitions_behind(self._engine.positions(), ends):

@@ -98,7 +98,7 @@ class Fetcher:
         self._topics: dict[str, TopicMetadata] = {}
         self._ask_at: dict[str, float] = {}  # when to refresh a topic's metadata
         self._asking: set[str] = set()
-        self._stale: set[TopicPartition] = set()  # partitions whose leader is out of date
+        self._stale: set[TopicPartition] = set()  # partitions that need new metadata
         #: Assigned partitions that had no leader in the last metadata, or were missing.
         self._leaderless: set[TopicPartition] = set()
         self._unknown_since: dict[str, float] = {}
@@ -150,9 +150,9 @@ class Fetcher:
         with self._lock:
             self._forget_topics(self._positions.owned_topics)
             wanted = self._positions.topics()
-            placements = self._placements()
+            placements, unplaced = self._placements()
             fetches = self._positions.fetches(placements, now_ms)
-            outdated = self._positions.pop_outdated() | self._unplaced(placements)
+            outdated = self._positions.pop_outdated() | unplaced
             # Last: `fetches` detects topics that were created again and resets their positions.
             lookups = self._positions.lookups(placements, now_ms)
             retry_ms = self._positions.retry_at_ms(now_ms)
@@ -168,29 +168,24 @@ class Fetcher:
             dues.append(retry_ms / 1000 + 0.001)
         return min(dues, default=None)
 
-    def _placements(self) -> dict[TopicPartition, Placement]:
-        found = {}
+    def _placements(self) -> tuple[dict[TopicPartition, Placement], set[TopicPartition]]:
+        """Return where to fetch, and the partitions without a leader whose topic is known.
+
+        The latter were assigned after the metadata arrived. The partition or its leader may have
+        appeared since then.
+        """
+        found, unplaced = {}, set()
         for partition in self._positions.owned:
             topic = self._topics.get(partition.topic)
-            leadership = topic.partitions.get(partition.partition) if topic else None
-            if topic is None or leadership is None or partition in self._stale:
+            if topic is None or partition in self._stale:
                 continue
-            if leadership.leader_id >= 0:
+            leadership = topic.partitions.get(partition.partition)
+            if leadership is not None and leadership.leader_id >= 0:
                 online = topic.online_replicas.get(partition.partition, ())
                 found[partition] = Placement(leadership, topic.topic_id, online)
-        return found
-
-    def _unplaced(self, placements: Container[TopicPartition]) -> set[TopicPartition]:
-        """Return partitions that were assigned after metadata without a leader for them arrived.
-
-        The topic may have got the partition since, or the partition its leader.
-        """
-        known = self._stale | self._leaderless
-        return {
-            each
-            for each in self._positions.owned
-            if each not in placements and each.topic in self._topics and each not in known
-        }
+            elif partition not in self._leaderless:
+                unplaced.add(partition)
+        return found, unplaced
 
     # Topics.
 
@@ -199,6 +194,8 @@ class Fetcher:
         for name in [name for name in self._ask_at if name not in owned]:
             for known in (self._topics, self._ask_at, self._unknown_since, self._failures):
                 known.pop(name, None)
+            for partitions in (self._stale, self._leaderless):
+                partitions -= {each for each in partitions if each.topic == name}
 
     def _refresh_due_topics(self, wanted: Iterable[str], now: float) -> None:
         missing = [n for n in wanted if n not in self._asking and self._ask_at.get(n, 0.0) <= now]
@@ -292,9 +289,9 @@ class Fetcher:
         return since is not None and self._now() - since >= self._unknown_wait_s
 
     def _refresh_topics(self, partitions: Iterable[TopicPartition]) -> None:
-        """Refresh the metadata of partitions after an answer showed that it is out of date.
+        """Refresh the metadata of partitions, which is out of date.
 
-        These partitions are not fetched until then.
+        They are not fetched until then.
         """
         stale = set(partitions)
         self._stale |= stale

@@ -59,7 +59,8 @@ class Consumer(SyncConsumerBase):
 
     Connections and fetches run in a background thread, which lasts until `close`. Methods without
     I/O take effect at once. Every failure is a `ClientError`; the consumer stays usable after one.
-    Calls that look offsets or topics up raise `ApiTimeoutError` after ``default_api_timeout_ms``.
+    Calls that look offsets or topics up end after ``default_api_timeout_ms``: with the last error,
+    or with `ApiTimeoutError` if a request is not answered.
     One thread at a time may use a consumer, but any thread may call `close`.
 
     Args:
@@ -131,7 +132,8 @@ class Consumer(SyncConsumerBase):
 
         Args:
             columns: The names of the columns to return.
-            timeout_ms: Longest time for the whole read; None for no limit, also in an outage.
+            timeout_ms: Longest time for the whole read, with the lookups of offsets; None for no
+                limit, also in an outage.
 
         Returns:
             A table with the wanted columns and a row for each record.
@@ -151,10 +153,10 @@ class Consumer(SyncConsumerBase):
         try:
             before = {each: self._position(each, deadline) for each in owned}
             ends = result_by(self._engine.submit(self._engine.end_offsets(owned)), deadline)
-        except TimeoutError:
+        except TimeoutError as error:
             if not deadline.is_expired:
                 raise
-            raise ReadTimeoutError(timeout_ms or 0, owned) from None
+            raise ReadTimeoutError(timeout_ms or 0, owned) from error
         found = []
         try:
             while left := partitions_behind(self._engine.positions(), ends):

@@ -83,13 +83,13 @@ class _Commit:
     ) -> set[TopicPartition]:
         """Return the partitions whose ownership was interrupted since the commit was issued.
 
-        With the same identity, no other member has owned them, and partitions that are not owned
-        may be committed. But a static member may rejoin with the same epoch: partitions that it got
-        again may be read from an earlier committed offset.
+        With the same identity, partitions that are not owned may be committed, but not those that
+        were assigned since. Their former owner may have committed later offsets. Or a static member
+        has rejoined in the same epoch, and has read its committed offsets before this commit.
         """
         then, now = self.ownership_epochs, context.ownership_epochs
         if context.identity == self.identity:
-            return {p for p in left if then[p] is not None and now.get(p, then[p]) != then[p]}
+            return {p for p in left if now.get(p, then[p]) != then[p]}
         return {p for p in left if then[p] is None or then[p] != now.get(p)}
 
     def check(self) -> None:

@@ -183,8 +183,8 @@ class ClientConfig(SecurityConfig, total=False):
     default_api_timeout_ms: Annotated[
         int,
         Option(
-            "Longest time for which a failed operation is retried, and in which a commit or a lookup "
-            "ends",
+            "Longest time for which a failed operation is retried, and in which a commit or a "
+            "lookup ends",
             kafka="default.api.timeout.ms",
             kip=266,
             unit="ms",

@@ -43,7 +43,7 @@ PACKAGES: Final[dict[str, tuple[str, ...]]] = {
     "coordinator": ("coordinator", "runtime", "bridge", "store", "broker"),
     "log": ("log", "broker"),
     "member": ("member", "client", "recipes"),
-    "runtime": ("runtime", "coordinator", "broker"),
+    "runtime": ("runtime", "coordinator", "transactions", "broker"),
     "store": ("store", "runtime", "broker", "cluster"),
     "transactions": ("transactions", "broker"),
 }

@@ -2,8 +2,9 @@
 
 cd tests && python -m testing.shell_mutation "paused partitions are delivered" --seeds 100
 
-The world that finds a bug also runs without it: if it breaks a rule there, too, it proves nothing,
-and the search goes on.
+Bugs in the shells are searched in worlds of consumers and of changing topics, in turns, those in
+recipes in worlds of their recipe. The world that finds a bug also runs without it: if it breaks a
+rule there, too, it proves nothing, and the search goes on.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _MEMORY_MAX_BYTES: Final = 4 << 30
 
 
 class BrokenWorld(NamedTuple):
-    """The seed of a world that broke a rule."""
+    """The number of a world that broke a rule, from 0 on; for recipes it is the seed."""
 
     seed: int
     rule: str
@@ -94,20 +95,31 @@ def _run_here(mutant: Mutant, seeds: range, *, is_planted: bool) -> BrokenWorld 
     if is_planted:
         assert mutant.module not in sys.modules, "the module is already imported"
         sys.meta_path.insert(0, MutantFinder(mutant))
-    from partage.testing.recipe_worlds import runner as recipe_runner
-    from partage.testing.recipe_worlds import scenario as recipe_scenario
-    from partage.testing.shell_worlds import runner, scenario
-
     for seed in seeds:
         print(seed, flush=True)
-        if mutant in RECIPE_MUTANTS:
-            drawn = recipe_scenario.draw_scenario(seed, mutant.options)
-            rule = recipe_runner.run_recipe_world(drawn).rule
-        else:
-            rule = runner.run_shell_world(scenario.draw_scenario(seed, mutant.options)).rule
+        rule = _broken_rule(mutant, seed)
         if rule is not None:
             return BrokenWorld(seed, rule)
     return None
+
+
+def _broken_rule(mutant: Mutant, number: int) -> str | None:
+    """Run a world in this process, and return the rule that it breaks."""
+    from partage.testing.recipe_worlds import runner as recipe_runner
+    from partage.testing.recipe_worlds import scenario as recipe_scenario
+    from partage.testing.shell_worlds import runner, scenario
+    from partage.testing.topic_worlds.runner import run_topic_world
+    from partage.testing.topic_worlds.scenario import draw_topic_scenario
+
+    if mutant in RECIPE_MUTANTS:
+        drawn = recipe_scenario.draw_scenario(number, mutant.options)
+        return recipe_runner.run_recipe_world(drawn).rule
+    if mutant.options:  # of worlds of consumers
+        return runner.run_shell_world(scenario.draw_scenario(number, mutant.options)).rule
+    seed, is_of_topics = divmod(number, 2)
+    if is_of_topics:
+        return run_topic_world(draw_topic_scenario(seed)).rule
+    return runner.run_shell_world(scenario.draw_scenario(seed)).rule
 
 
 def _row(mutant: Mutant, seeds: int) -> str:
@@ -125,7 +137,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("name", nargs="?", help="title of one bug; default: all")
     parser.add_argument("--list", choices=_LISTS, help="only the bugs of one list")
-    parser.add_argument("--seeds", type=int, default=40, help="maximum number of worlds")
+    parser.add_argument("--seeds", type=int, default=80, help="maximum number of worlds")
     parser.add_argument("--jobs", type=int, default=2, help="number of processes")
     parser.add_argument("--here", type=int, help=argparse.SUPPRESS)  # the first seed
     parser.add_argument("--without-bug", action="store_true", help=argparse.SUPPRESS)

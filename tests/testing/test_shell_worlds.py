@@ -112,7 +112,7 @@ def test_scenario_of_a_seed_can_be_changed() -> None:
     ],
 )
 def test_planted_bug_is_found(bug: str, rule: str) -> None:
-    command = [sys.executable, "-m", "testing.shell_mutation", bug, "--seeds", "10"]
+    command = [sys.executable, "-m", "testing.shell_mutation", bug, "--seeds", "20"]
     ended = subprocess.run(
         command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1]
     )

@@ -386,8 +386,8 @@ DRAWN_SHELL_MUTANTS = (
     Mutant(
         "partitions with an outdated leader are fetched",
         _FETCHER,
-        "leadership is None or partition in self._stale:",
-        "leadership is None:",
+        "            if topic is None or partition in self._stale:\n",
+        "            if topic is None:\n",
     ),
     Mutant(
         "a commit waits for an earlier one without a limit",

@@ -238,8 +238,10 @@ async def run_in_executor(work: Callable[[], T]) -> T:
     """
     try:
         return await asyncio.get_running_loop().run_in_executor(None, work)
-    except RuntimeError:
-        if threading.main_thread().is_alive():
+    except RuntimeError as error:
+        # The executor closes before the main thread counts as ended.
+        is_exiting = "interpreter shutdown" in str(error)
+        if threading.main_thread().is_alive() and not is_exiting:
             raise
         raise asyncio.CancelledError from None
 

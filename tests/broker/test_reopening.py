@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 from pathlib import Path
 
@@ -20,8 +19,12 @@ def test_delay_doubles_until_the_partition_has_worked_for_a_while(tmp_path: Path
         await world.create_topic("t")
         async with AIOKafkaProducer(bootstrap_servers=world.bootstrap_servers) as producer:
             for pause_s in (0, 0, 130, 0):
-                await asyncio.sleep(pause_s)
+                await pass_time(pause_s)
                 delays_s.append(await time_of_failure(producer))
+
+    async def pass_time(for_s: float) -> None:
+        end_s = world.elapsed_s + for_s
+        await world.until(lambda: world.elapsed_s >= end_s, timeout_s=for_s + 10)
 
     async def time_of_failure(producer: AIOKafkaProducer) -> float:
         world.fail_disk(world.broker, "sync", errno.EIO, 0.2)
@@ -30,7 +33,7 @@ def test_delay_doubles_until_the_partition_has_worked_for_a_while(tmp_path: Path
             try:
                 await producer.send_and_wait("t", b"x", partition=0)
             except KafkaError:
-                await asyncio.sleep(0.1)
+                await pass_time(0.1)
             else:
                 return world.elapsed_s - began_s
 

@@ -267,7 +267,9 @@ def _with_drills(scenario: ShellScenario, rng: Random) -> ShellScenario:
             # Each call refreshes the metadata, behind a fetch on the same connection.
             options["fetch_max_wait_ms"] = min(options["fetch_max_wait_ms"], 500)
         if "overlap" in drills:
+            # A lookup may wait behind a fetch.
             options["default_api_timeout_ms"] = _SHORT_API_TIMEOUT_MS
+            options["fetch_max_wait_ms"] = min(options["fetch_max_wait_ms"], 500)
         readers[name] = msgspec.structs.replace(plan, options=options)
     if "busy_cut" in drills:
         readers = _with_eager_group(readers)

@@ -191,11 +191,13 @@ class Fetcher:
 
     def _forget_topics(self, owned: Container[str]) -> None:
         """Forget topics without partitions: their metadata would be old in a later assignment."""
-        for name in [name for name in self._ask_at if name not in owned]:
+        left = [name for name in self._ask_at if name not in owned]
+        for name in left:
             for known in (self._topics, self._ask_at, self._unknown_since, self._failures):
                 known.pop(name, None)
-            for partitions in (self._stale, self._leaderless):
-                partitions -= {each for each in partitions if each.topic == name}
+        if left:
+            self._stale = {each for each in self._stale if each.topic in owned}
+            self._leaderless = {each for each in self._leaderless if each.topic in owned}
 
     def _refresh_due_topics(self, wanted: Iterable[str], now: float) -> None:
         missing = [n for n in wanted if n not in self._asking and self._ask_at.get(n, 0.0) <= now]

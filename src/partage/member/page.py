@@ -46,9 +46,11 @@ error. The diagram omits them.
 
 _REACTIONS_INTRO = """\
 A response counts only if the member still waits for it. A response from an earlier generation or
-from a closed connection is ignored. So is ILLEGAL_GENERATION for a commit while a JoinGroup is
-under way, except by a static member: the commit was sent on another connection, and the JoinGroup
-has started the next generation. The last row holds for every error that the table omits.
+from a closed connection is ignored. The last row holds for every error that the table omits.
+
+Commits have another connection than JoinGroup. So a commit may get ILLEGAL_GENERATION because the
+JoinGroup under way has started the next generation. A dynamic member then waits for the response to
+JoinGroup, unless an earlier JoinGroup of this generation got no response.
 """
 
 _OWNERSHIP = """\

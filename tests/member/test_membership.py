@@ -28,6 +28,7 @@ class Group:
 
     def __init__(self, **settings: object) -> None:
         self.member = MembershipStateMachine(
+            # Settings have several types, which **settings cannot express.
             MemberSettings(group_id="g", protocol_type="election", **settings)  # type: ignore[arg-type]
         )
         self.timers: TimerQueue[MemberTimer] = TimerQueue()
@@ -45,6 +46,7 @@ class Group:
     @property
     def serial(self) -> int:
         """Serial of the last request."""
+        # Only actions that are requests have a serial; tests read it after such an action.
         return self.actions[-1].serial  # type: ignore[attr-defined, no-any-return]
 
     def find(self) -> None:
